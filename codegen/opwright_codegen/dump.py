@@ -1,0 +1,215 @@
+"""Models to opdefs: YAML as a person would lay it out, the same text every time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import textwrap
+from typing import Any
+
+import yaml
+
+from opwright_codegen.model import (
+    Arg,
+    Attr,
+    FullType,
+    FuncValue,
+    Op,
+    ShapeValue,
+    TensorValue,
+)
+
+_WIDTH = 88
+
+
+def dump(op: Op, comments: str = "") -> str:
+    """`op` as YAML; `comments` are lines kept at the top."""
+    lines = [comments.rstrip("\n")] if comments.strip() else []
+    lines.append(f"op: {_inline(op.name)}")
+    lines.append(f"group: {_inline(op.group)}")
+    lines += _prose("summary", op.summary)
+    lines += _prose("description", op.description)
+    for key, flag in (
+        ("stateful", op.is_stateful),
+        ("commutative", op.is_commutative),
+        ("aggregate", op.is_aggregate),
+        ("allows_uninitialized_input", op.allows_uninitialized_input),
+        ("distributed_communication", op.is_distributed_communication),
+    ):
+        if flag:
+            lines.append(f"{key}: true")
+    if op.deprecation is not None:
+        table: dict[str, Any] = {
+            "version": op.deprecation.version,
+            "explanation": op.deprecation.explanation,
+        }
+        if op.deprecation.replacement is not None:
+            table["replacement"] = op.deprecation.replacement
+        lines.append(f"deprecated: {_inline(table)}")
+    if op.gradient_of is not None:
+        lines.append(f"gradient_of: {_inline(op.gradient_of)}")
+    if op.kernels:
+        lines.append(f"kernels: {_inline(dict(op.kernels))}")
+    lines += _section("inputs", [_arg(arg) for arg in op.inputs])
+    lines += _section("outputs", [_arg(arg) for arg in op.outputs])
+    options = set(op.options)
+    attrs = [attr for attr in op.attrs if attr not in options]
+    lines += _section("attrs", [_attr(attr) for attr in attrs])
+    lines += _section("options", [_attr(attr) for attr in op.options])
+    if (*attrs, *op.options) != op.attrs:
+        order = _inline([attr.name for attr in op.attrs])
+        lines += textwrap.wrap(
+            f"attr_order: {order}",
+            _WIDTH,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines) + "\n"
+
+
+def with_facts(written: Op, facts: Op) -> Op:
+    """`facts`, with everything that `written` says beyond them by hand."""
+
+    def args(old: tuple[Arg, ...], new: tuple[Arg, ...]) -> tuple[Arg, ...]:
+        by_name = {arg.name: arg for arg in old}
+        return tuple(
+            dataclasses.replace(
+                arg, doc=by_name[arg.name].doc, shape=by_name[arg.name].shape
+            )
+            if arg.name in by_name
+            else arg
+            for arg in new
+        )
+
+    docs = {attr.name: attr.doc for attr in written.attrs}
+    deprecation = facts.deprecation
+    if deprecation is not None and written.deprecation is not None:
+        deprecation = dataclasses.replace(
+            deprecation, replacement=written.deprecation.replacement
+        )
+    return dataclasses.replace(
+        facts,
+        group=written.group,
+        inputs=args(written.inputs, facts.inputs),
+        outputs=args(written.outputs, facts.outputs),
+        attrs=tuple(
+            dataclasses.replace(attr, doc=docs.get(attr.name)) for attr in facts.attrs
+        ),
+        deprecation=deprecation,
+        summary=written.summary,
+        description=written.description,
+        gradient_of=written.gradient_of,
+        kernels=written.kernels,
+        source=written.source,
+    )
+
+
+def _inline(value: Any) -> str:
+    text = str(
+        yaml.safe_dump(
+            value,
+            default_flow_style=True,
+            sort_keys=False,
+            width=math.inf,
+            allow_unicode=True,
+        )
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
+    """Text of one line stays on it if it fits; more is a block, kept line by line."""
+    if text is None:
+        return []
+    line = f"{indent}{key}: {_inline(text)}"
+    if "\n" not in text and len(line) <= _WIDTH:
+        return [line]
+    if "\n" in text:
+        body = [f"{indent}  {row}".rstrip() for row in text.rstrip("\n").split("\n")]
+        chomp = "" if text.endswith("\n") else "-"
+        return [f"{indent}{key}: |{chomp}", *body]
+    rows = textwrap.wrap(
+        text, _WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False
+    )
+    if " ".join(rows) != text:
+        return [line]
+    return [f"{indent}{key}: >-", *(f"{indent}  {row}" for row in rows)]
+
+
+def _section(key: str, entries: list[dict[str, Any]]) -> list[str]:
+    lines = [f"{key}:"] if entries else []
+    for entry in entries:
+        if "doc" not in entry and "shape" not in entry:
+            lines.append(f"  - {_inline(entry)}")
+            continue
+        first = True
+        for name, value in entry.items():
+            if name in ("doc", "shape"):
+                rows = _prose(name, value, "    ")
+            else:
+                rows = [f"    {name}: {_inline(value)}"]
+            if first:
+                rows[0] = "  - " + rows[0][4:]
+                first = False
+            lines += rows
+    return lines
+
+
+def _arg(arg: Arg) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": arg.name}
+    if arg.type_list_attr is not None:
+        entry["types"] = arg.type_list_attr
+    else:
+        entry["type"] = str(arg.dtype or arg.type_attr)
+    if arg.count is not None:
+        entry["count"] = arg.count
+    if arg.is_ref:
+        entry["ref"] = True
+    if arg.full_type is not None:
+        entry["full_type"] = _full_type(arg.full_type)
+    if arg.shape is not None:
+        entry["shape"] = arg.shape
+    if arg.doc is not None:
+        entry["doc"] = arg.doc
+    return entry
+
+
+def _full_type(full_type: FullType) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type_id": full_type.type_id}
+    if full_type.s is not None:
+        entry["s"] = full_type.s
+    if full_type.args:
+        entry["args"] = [_full_type(arg) for arg in full_type.args]
+    return entry
+
+
+def _attr(attr: Attr) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": attr.name, "type": str(attr.kind)}
+    if attr.default is not None:
+        entry["default"] = _plain(attr.default)
+    if attr.allowed is not None:
+        entry["allowed"] = [str(value) for value in attr.allowed]
+    if attr.minimum is not None:
+        entry["minimum"] = attr.minimum
+    if attr.doc is not None:
+        entry["doc"] = attr.doc
+    return entry
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, ShapeValue):
+        return "unknown" if value.dims is None else list(value.dims)
+    if isinstance(value, TensorValue):
+        return {
+            "dtype": str(value.dtype),
+            "shape": list(value.shape),
+            "values": list(value.values),
+        }
+    if isinstance(value, FuncValue):
+        return value.name
+    if isinstance(value, str):
+        return str(value)
+    return value
