@@ -1,0 +1,355 @@
+"""dtypes as classes, and the types of operands and outputs.
+
+Type checkers follow dtypes through ops with these; at run time an output is a
+plain `tf.Tensor` and a dtype class merely names a `tf.DType`.
+
+How an input is spelled:
+
+- `Operand[TInt32]`: a tensor or a value, of one fixed dtype.
+- `Operand[U]`: the same, where `U` is bound to the dtypes that the op allows. All
+  inputs of one `U` share one dtype, since `Output` is invariant.
+- `TensorOperand[...]`: a tensor, never a value: ref, resource and variant inputs.
+- `Sequence[Operand[U]]`: a list input; `Sequence[Operand[AnyDType]]` when each
+  element has a dtype of its own.
+- `Output[AnyDType]`: an output whose dtype only the graph knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Union, cast
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from typing_extensions import TypeAlias, TypeVar
+
+
+class _DTypeMeta(type):
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+
+class TType(metaclass=_DTypeMeta):
+    """Base of the dtype classes, which are never instantiated."""
+
+    dtype: ClassVar[tf.DType]
+    """The `tf.DType` that the class stands for."""
+
+    def __init_subclass__(cls, *, name: str) -> None:
+        cls.dtype = tf.as_dtype(name)
+        DTYPES[name] = cls
+
+
+DTYPES: dict[str, type[TType]] = {}
+"""Every dtype class, by the name of its `tf.DType`."""
+
+
+class TBfloat16(TType, name="bfloat16"):
+    """16-bit float with the exponent range of float32."""
+
+
+class TFloat16(TType, name="float16"):
+    """IEEE 754 half precision."""
+
+
+class TFloat32(TType, name="float32"):
+    """IEEE 754 single precision."""
+
+
+class TFloat64(TType, name="float64"):
+    """IEEE 754 double precision."""
+
+
+class TFloat8E5m2(TType, name="float8_e5m2"):
+    """8-bit float: 5 exponent bits, 2 of mantissa."""
+
+
+class TFloat8E5m2fnuz(TType, name="float8_e5m2fnuz"):
+    """8-bit float: 5 exponent bits, 2 of mantissa, no infinity, no negative zero."""
+
+
+class TFloat8E4m3fn(TType, name="float8_e4m3fn"):
+    """8-bit float: 4 exponent bits, 3 of mantissa, no infinity."""
+
+
+class TFloat8E4m3fnuz(TType, name="float8_e4m3fnuz"):
+    """8-bit float: 4 exponent bits, 3 of mantissa, no infinity, no negative zero."""
+
+
+class TFloat8E4m3b11fnuz(TType, name="float8_e4m3b11fnuz"):
+    """`TFloat8E4m3fnuz` with an exponent bias of 11."""
+
+
+class TFloat4E2m1fn(TType, name="float4_e2m1fn"):
+    """4-bit float: 2 exponent bits, 1 of mantissa, no infinity."""
+
+
+class TComplex64(TType, name="complex64"):
+    """A pair of float32."""
+
+
+class TComplex128(TType, name="complex128"):
+    """A pair of float64."""
+
+
+class TInt2(TType, name="int2"):
+    """2-bit signed integer."""
+
+
+class TInt4(TType, name="int4"):
+    """4-bit signed integer."""
+
+
+class TInt8(TType, name="int8"):
+    """8-bit signed integer."""
+
+
+class TInt16(TType, name="int16"):
+    """16-bit signed integer."""
+
+
+class TInt32(TType, name="int32"):
+    """32-bit signed integer."""
+
+
+class TInt64(TType, name="int64"):
+    """64-bit signed integer."""
+
+
+class TUint2(TType, name="uint2"):
+    """2-bit unsigned integer."""
+
+
+class TUint4(TType, name="uint4"):
+    """4-bit unsigned integer."""
+
+
+class TUint8(TType, name="uint8"):
+    """8-bit unsigned integer."""
+
+
+class TUint16(TType, name="uint16"):
+    """16-bit unsigned integer."""
+
+
+class TUint32(TType, name="uint32"):
+    """32-bit unsigned integer."""
+
+
+class TUint64(TType, name="uint64"):
+    """64-bit unsigned integer."""
+
+
+class TQint8(TType, name="qint8"):
+    """8-bit signed quantized value."""
+
+
+class TQint16(TType, name="qint16"):
+    """16-bit signed quantized value."""
+
+
+class TQint32(TType, name="qint32"):
+    """32-bit signed quantized value."""
+
+
+class TQuint8(TType, name="quint8"):
+    """8-bit unsigned quantized value."""
+
+
+class TQuint16(TType, name="quint16"):
+    """16-bit unsigned quantized value."""
+
+
+class TBool(TType, name="bool"):
+    """True or false."""
+
+
+class TString(TType, name="string"):
+    """Bytes of any length."""
+
+
+class TResource(TType, name="resource"):
+    """Handle of a resource: a variable, table, iterator, accumulator, ..."""
+
+
+class TVariant(TType, name="variant"):
+    """A value of any C++ type: a dataset, tensor list, optional, ..."""
+
+
+# The families are the sets of dtypes that the registry's ops allow most often.
+TIndex: TypeAlias = Union[TInt32, TInt64]
+TFloating: TypeAlias = Union[TBfloat16, TFloat16, TFloat32, TFloat64]
+TComplex: TypeAlias = Union[TComplex64, TComplex128]
+TQuantized: TypeAlias = Union[TQint8, TQint16, TQint32, TQuint8, TQuint16]
+TSigned: TypeAlias = Union[TInt8, TInt16, TInt32, TInt64]
+TUnsigned: TypeAlias = Union[TUint8, TUint16, TUint32, TUint64]
+TIntegral: TypeAlias = Union[TSigned, TUnsigned]
+TReal: TypeAlias = Union[TFloating, TIntegral]
+TInexact: TypeAlias = Union[TFloating, TComplex]
+TNumber: TypeAlias = Union[TReal, TComplex, TQuantized]
+
+AnyDType: TypeAlias = Any
+"""Stands for a dtype that is known only when the program runs."""
+
+D = TypeVar("D", default=AnyDType)
+
+
+class PlainTensor(Protocol):
+    """A tensor without a static dtype: `tf.Tensor`, `tf.Variable`.
+
+    `Output` differs from it in what `consumers` returns, and on purpose: a plain
+    tensor goes wherever an operand goes, an output only where its dtype fits.
+    """
+
+    @property
+    def shape(self) -> Any: ...
+    def consumers(self) -> list[Any]: ...
+
+
+if TYPE_CHECKING:
+    # mypy reads TensorFlow as Any, and holds a class derived from Any to be compatible
+    # with every type. So there the members of a tensor are spelled out.
+    MYPY = False
+    if MYPY:
+
+        class Output(Generic[D]):  # pyright: ignore[reportRedeclaration]
+            @property
+            def dtype(self) -> tf.DType: ...
+            @property
+            def shape(self) -> tf.TensorShape: ...
+            @property
+            def ndim(self) -> int: ...
+            @property
+            def name(self) -> str: ...
+            @property
+            def device(self) -> str: ...
+            @property
+            def graph(self) -> tf.Graph: ...
+            @property
+            def op(self) -> tf.Operation: ...
+            @property
+            def value_index(self) -> int: ...
+            def consumers(self) -> Sequence[tf.Operation]: ...
+            def get_shape(self) -> tf.TensorShape: ...
+            def set_shape(self, shape: tf.TensorShape) -> None: ...
+            def numpy(self) -> Any: ...
+            def ref(self) -> Hashable: ...
+            def __array__(self, dtype: npt.DTypeLike = ...) -> npt.NDArray[Any]: ...
+            def __bool__(self) -> bool: ...
+            def __int__(self) -> int: ...
+            def __index__(self) -> int: ...
+            def __float__(self) -> float: ...
+            def __complex__(self) -> complex: ...
+            def __len__(self) -> int: ...
+            def __iter__(self) -> Iterator[tf.Tensor]: ...
+            def __getitem__(self, key: object) -> tf.Tensor: ...
+            def __hash__(self) -> int: ...
+            def __abs__(self) -> tf.Tensor: ...
+            def __neg__(self) -> tf.Tensor: ...
+            def __invert__(self) -> tf.Tensor: ...
+            def __add__(self, other: object) -> tf.Tensor: ...
+            def __radd__(self, other: object) -> tf.Tensor: ...
+            def __sub__(self, other: object) -> tf.Tensor: ...
+            def __rsub__(self, other: object) -> tf.Tensor: ...
+            def __mul__(self, other: object) -> tf.Tensor: ...
+            def __rmul__(self, other: object) -> tf.Tensor: ...
+            def __truediv__(self, other: object) -> tf.Tensor: ...
+            def __rtruediv__(self, other: object) -> tf.Tensor: ...
+            def __floordiv__(self, other: object) -> tf.Tensor: ...
+            def __rfloordiv__(self, other: object) -> tf.Tensor: ...
+            def __mod__(self, other: object) -> tf.Tensor: ...
+            def __rmod__(self, other: object) -> tf.Tensor: ...
+            def __pow__(self, other: object) -> tf.Tensor: ...
+            def __rpow__(self, other: object) -> tf.Tensor: ...
+            def __matmul__(self, other: object) -> tf.Tensor: ...
+            def __rmatmul__(self, other: object) -> tf.Tensor: ...
+            def __and__(self, other: object) -> tf.Tensor: ...
+            def __rand__(self, other: object) -> tf.Tensor: ...
+            def __or__(self, other: object) -> tf.Tensor: ...
+            def __ror__(self, other: object) -> tf.Tensor: ...
+            def __xor__(self, other: object) -> tf.Tensor: ...
+            def __rxor__(self, other: object) -> tf.Tensor: ...
+            def __lt__(self, other: object) -> tf.Tensor: ...
+            def __le__(self, other: object) -> tf.Tensor: ...
+            def __gt__(self, other: object) -> tf.Tensor: ...
+            def __ge__(self, other: object) -> tf.Tensor: ...
+
+    else:
+
+        class Output(tf.Tensor, Generic[D]):
+            def consumers(  # pyright: ignore[reportIncompatibleMethodOverride]
+                self,
+            ) -> Sequence[tf.Operation]: ...
+
+else:
+
+    class _OutputMeta(type):
+        def __instancecheck__(cls, instance):
+            return isinstance(instance, tf.Tensor)
+
+    class Output(metaclass=_OutputMeta):
+        """A `tf.Tensor` whose dtype the type checker knows."""
+
+        def __class_getitem__(cls, dtype):
+            return tf.Tensor
+
+
+class OneOutput(Protocol[D]):
+    """An op with one output, which TensorFlow takes for a tensor."""
+
+    def as_output(self) -> Output[D]: ...
+
+
+ArrayLike: TypeAlias = Union[
+    npt.NDArray[Any], np.generic, complex, str, bytes, Sequence["ArrayLike"]
+]
+"""A value that TensorFlow converts to a tensor: NumPy arrays, scalars, nested lists."""
+
+TensorOperand: TypeAlias = Union[Output[D], OneOutput[D], PlainTensor]
+"""A tensor or a one-output op."""
+
+Operand: TypeAlias = Union[TensorOperand[D], ArrayLike, Sequence["Operand[D]"]]
+"""A tensor, a one-output op, or a value, or nested lists of them."""
+
+
+class TensorFlowDType(Protocol):
+    """What `tf.DType` is, and no dtype class is."""
+
+    @property
+    def as_numpy_dtype(self) -> Any: ...
+
+
+DTypeLike: TypeAlias = Union[TensorFlowDType, "np.dtype[Any]", type[np.generic], str]
+"""A dtype given in another way than by its class."""
+
+_BY_KEY: dict[object, tf.DType] = {cls: cls.dtype for cls in DTYPES.values()}
+_BY_KEY.update({cls.dtype: cls.dtype for cls in DTYPES.values()})
+
+
+def as_dtype(value: type[TType] | DTypeLike) -> tf.DType:
+    """The `tf.DType` that `value` names; of a ref dtype, the one it refers to.
+
+    Raises:
+        TypeError: `value` names no dtype.
+    """
+    try:
+        return _BY_KEY[value]
+    except (KeyError, TypeError):
+        pass
+    try:
+        return tf.as_dtype(cast(str, value)).base_dtype
+    except TypeError:
+        raise TypeError(
+            f"{value!r} is not a dtype; give a class such as TFloat32, a tf.DType, "
+            "a NumPy dtype, or one of their names"
+        ) from None
+
+
+def as_dtypes(values: Iterable[type[TType] | DTypeLike]) -> list[tf.DType]:
+    """`as_dtype` of each of `values`.
+
+    Raises:
+        TypeError: one of `values` names no dtype.
+    """
+    return [as_dtype(value) for value in values]
