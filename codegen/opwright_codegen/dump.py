@@ -74,11 +74,13 @@ def with_facts(written: Op, facts: Op) -> Op:
     def args(old: tuple[Arg, ...], new: tuple[Arg, ...]) -> tuple[Arg, ...]:
         by_name = {arg.name: arg for arg in old}
         return tuple(
-            dataclasses.replace(
-                arg, doc=by_name[arg.name].doc, shape=by_name[arg.name].shape
+            (
+                dataclasses.replace(
+                    arg, doc=by_name[arg.name].doc, shape=by_name[arg.name].shape
+                )
+                if arg.name in by_name
+                else arg
             )
-            if arg.name in by_name
-            else arg
             for arg in new
         )
 

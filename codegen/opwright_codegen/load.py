@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _OP_NAME = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*>)*[A-Za-z][A-Za-z0-9_]*\Z")
-_GROUP = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*\Z")
+GROUP = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*\Z")
 _MAX_DEPTH = 32
 _DEVICES = ("CPU", "GPU", "XLA")
 _PROVIDERS = ("opwright",)
@@ -77,9 +77,14 @@ def op_name_of(path: Path) -> str:
     return path.stem.replace(".", ">")
 
 
-def load_text(text: bytes, path: Path) -> tuple[Op | None, list[Problem]]:
-    """Reads one op's definition; `path` is where its group and name must agree."""
-    reader = _Reader(path)
+def load_text(
+    text: bytes, path: Path, names: frozenset[str] | None = None
+) -> tuple[Op | None, list[Problem]]:
+    """Reads one op's definition; its group and name must agree with `path`.
+
+    `names` are the ops that it may refer to; None allows any.
+    """
+    reader = _Reader(path, names)
     op = reader.read(text)
     return (None if reader.problems else op), reader.problems
 
@@ -166,8 +171,9 @@ class _Mapping:
 
 
 class _Reader:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, names: frozenset[str] | None) -> None:
         self.path = path
+        self.names = names
         self.op = ""
         self.problems: list[Problem] = []
         self.construct = yaml.constructor.SafeConstructor()
@@ -249,6 +255,15 @@ class _Reader:
 
         return read
 
+    def op_reference(self, node: yaml.Node, what: str) -> str | None:
+        name = self.matching(_OP_NAME, "an op's name")(node, what)
+        if name is not None and self.names is not None and name not in self.names:
+            near = difflib.get_close_matches(name, self.names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            self.problem(node, f"{what} is {name!r}, and no opdef is of that op{hint}")
+            return None
+        return name
+
     def one_of(
         self, allowed: Iterable[str], what_kind: str
     ) -> Callable[[yaml.Node, str], str | None]:
@@ -305,7 +320,7 @@ class _Reader:
         self.op = name or ""
         group = top.take(
             "group",
-            self.matching(_GROUP, "a package's name in lower case: nn, data"),
+            self.matching(GROUP, "a package's name in lower case: nn, data"),
             needed=True,
         )
         if name is not None and name != op_name_of(self.path):
@@ -329,7 +344,7 @@ class _Reader:
             )
         }
         deprecation = top.take("deprecated", self.deprecation)
-        gradient_of = top.take("gradient_of", self.matching(_OP_NAME, "an op's name"))
+        gradient_of = top.take("gradient_of", self.op_reference)
         kernels = top.take("kernels", self.kernels) or ()
         inputs = top.take("inputs", self.many(self.arg)) or ()
         outputs = top.take("outputs", self.many(self.arg)) or ()
@@ -410,7 +425,7 @@ class _Reader:
             return None
         version = table.take("version", self.integer, needed=True)
         explanation = table.take("explanation", self.text)
-        replacement = table.take("replacement", self.matching(_OP_NAME, "an op's name"))
+        replacement = table.take("replacement", self.op_reference)
         table.close()
         if version is None:
             return None
@@ -430,9 +445,7 @@ class _Reader:
         table.close()
         return tuple(found)
 
-    def full_type(
-        self, node: yaml.Node, what: str, depth: int = 0
-    ) -> FullType | None:
+    def full_type(self, node: yaml.Node, what: str, depth: int = 0) -> FullType | None:
         if depth > _MAX_DEPTH:
             self.problem(node, f"{what} is nested more than {_MAX_DEPTH} deep")
             return None
@@ -536,9 +549,7 @@ class _Reader:
     def allowed(
         self, node: yaml.Node, what: str, kind: AttrKind
     ) -> tuple[str, ...] | None:
-        item = (
-            self.one_of(DTYPES, "dtype") if kind.element == "type" else self.text
-        )
+        item = self.one_of(DTYPES, "dtype") if kind.element == "type" else self.text
         values = self.many(item)(node, what)
         if values is not None and not values and not self.problems:
             self.problem(node, f"{what} is empty; nothing would be allowed")
@@ -660,9 +671,7 @@ class _Reader:
                 )
             seen.setdefault(item.name, kind)
 
-    def check_references(
-        self, op: Op, args: Sequence[tuple[yaml.Node, Arg]]
-    ) -> None:
+    def check_references(self, op: Op, args: Sequence[tuple[yaml.Node, Arg]]) -> None:
         kinds = {attr.name: attr.kind for attr in op.attrs}
         for node, arg in args:
             for used, wanted, key in (
@@ -684,11 +693,13 @@ class _Reader:
                 what = "a dtype or " if key == "type" else ""
                 self.problem(
                     node,
-                    f"{key!r} of {arg.name!r} is {used!r}, which is neither"
-                    f" {what}an attr of kind {wanted} here{hint}"
-                    if what
-                    else f"{key!r} of {arg.name!r} is {used!r}, which is no attr"
-                    f" here{hint}",
+                    (
+                        f"{key!r} of {arg.name!r} is {used!r}, which is neither"
+                        f" {what}an attr of kind {wanted} here{hint}"
+                        if what
+                        else f"{key!r} of {arg.name!r} is {used!r}, which is no attr"
+                        f" here{hint}"
+                    ),
                 )
 
     def check_sections(
@@ -760,3 +771,22 @@ def misplaced(root: Path) -> Iterator[Problem]:
             yield Problem(
                 str(path), 1, 1, "", "an opdef is named <group>/<OP_NAME>.yaml"
             )
+
+
+def load_all(
+    root: Path, progress: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[list[Op], list[Problem]]:
+    """Every op below `root`, and every mistake in any of the files."""
+    paths = find(root)
+    names = frozenset(map(op_name_of, paths))
+    problems = [*misplaced(root), *check_together(paths)]
+    if not paths and not problems:
+        problems.append(Problem(str(root), 1, 1, "", "holds no opdefs"))
+    ops = []
+    for done, path in enumerate(paths, 1):
+        op, found = load_text(path.read_bytes(), path, names)
+        problems += found
+        if op is not None:
+            ops.append(op)
+        progress(done, len(paths))
+    return ops, problems

@@ -139,6 +139,14 @@ class Op:
     def options(self) -> tuple[Attr, ...]:
         return tuple(attr for attr in self.attrs if self.is_option(attr))
 
+    @property
+    def refers(self) -> tuple[str, ...]:
+        """Other ops that this one names."""
+        names = [self.gradient_of]
+        if self.deprecation is not None:
+            names.append(self.deprecation.replacement)
+        return tuple(name for name in names if name is not None)
+
     def is_option(self, attr: Attr) -> bool:
         """An option has a default, is not inferred, and is not a dtype.
 

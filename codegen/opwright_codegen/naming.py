@@ -143,7 +143,11 @@ def clashes(op: Op) -> Iterator[str]:
         ("arguments", parameters, argument),
         ("outputs", [arg.name for arg in op.outputs], output),
         ("options", [attr.name for attr in op.options], option),
-        ("type variables", [a.name for a in op.attrs if a.kind == "type"], type_variable),
+        (
+            "type variables",
+            [a.name for a in op.attrs if a.kind == "type"],
+            type_variable,
+        ),
     ):
         taken: dict[str, str] = {}
         for name in names:

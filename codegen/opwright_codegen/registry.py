@@ -51,9 +51,7 @@ class SourceError(Exception):
 def installed() -> list[Any]:
     """Every OpDef in this process's registry."""
     buffer = pywrap_tf_session.TF_GetAllOpList()
-    return list(
-        op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(buffer)).op
-    )
+    return list(op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(buffer)).op)
 
 
 def library(path: Path) -> list[Any]:
@@ -334,9 +332,7 @@ def _to_tensor(value: TensorValue) -> Any:
         "uint32": "uint32_val",
         "uint64": "uint64_val",
     }
-    items = [
-        item.encode() if isinstance(item, str) else item for item in value.values
-    ]
+    items = [item.encode() if isinstance(item, str) else item for item in value.values]
     proto = tensor_pb2.TensorProto(
         dtype=_dtype_number(value.dtype),
         tensor_shape=_to_scalar(ShapeValue(value.shape), "shape"),

@@ -74,3 +74,67 @@ ELEMENT_KINDS: Final = (
     "func",
 )
 KINDS: Final = (*ELEMENT_KINDS, *(f"list({kind})" for kind in ELEMENT_KINDS))
+
+#: Sets of dtypes with a name of their own in the runtime's `types`.
+FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    "TFloating": ("bfloat16", "half", "float", "double"),
+    "TComplex": ("complex64", "complex128"),
+    "TQuantized": ("qint8", "qint16", "qint32", "quint8", "quint16"),
+    "TSigned": ("int8", "int16", "int32", "int64"),
+    "TUnsigned": ("uint8", "uint16", "uint32", "uint64"),
+    "TIntegral": (
+        *("int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+    ),
+    "TReal": (
+        *("bfloat16", "half", "float", "double"),
+        *("int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+    ),
+    "TInexact": ("bfloat16", "half", "float", "double", "complex64", "complex128"),
+    "TNumber": (
+        *("bfloat16", "half", "float", "double"),
+        *("int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+        *("complex64", "complex128"),
+        *("qint8", "qint16", "qint32", "quint8", "quint16"),
+    ),
+}
+
+_FAMILY_OF: Final = {frozenset(names): family for family, names in FAMILIES.items()}
+
+#: How the element of an attr is spelled where a caller gives it, ...
+ARGUMENT_TYPES: Final[dict[str, str]] = {
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "string": "StringLike",
+    "type": "AnyDTypeLike",
+    "shape": "ShapeLike",
+    "tensor": "TensorLike",
+    "func": "FunctionLike",
+}
+#: ... and where it is read back.
+FIELD_TYPES: Final[dict[str, str]] = {
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "string": "StringLike",
+    "type": "DType",
+    "shape": "TensorShape",
+    "tensor": "TensorProto",
+    "func": "FunctionLike",
+}
+
+
+def dtype_text(name: str) -> str:
+    """A dtype as Python's TensorFlow names it: `float32` for `float`."""
+    return {"half": "float16", "float": "float32", "double": "float64"}.get(name, name)
+
+
+def union(names: tuple[str, ...] | None) -> str:
+    """The Python type of "one of these dtypes"; of any dtype when there are none."""
+    if names is None:
+        return "TType"
+    family = _FAMILY_OF.get(frozenset(names))
+    return family or " | ".join(dict.fromkeys(DTYPES[name] for name in names))

@@ -1,0 +1,1 @@
+"""Generates typed Python classes from YAML op definitions."""

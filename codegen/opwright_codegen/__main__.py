@@ -1,0 +1,5 @@
+import sys
+
+from opwright_codegen.cli import main
+
+sys.exit(main())

@@ -1,0 +1,342 @@
+"""The command line: `opwright-codegen generate | import | diff | lint | save`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from opwright_codegen import load
+from opwright_codegen.generate import Target, generate
+from opwright_codegen.load import OpdefError
+
+_EPILOG = """\
+typical runs:
+  opwright-codegen generate                 bring generated/opwright up to date
+  opwright-codegen generate --check         fail, and say where, if it is not
+  opwright-codegen lint                     check every opdef, print every problem
+  opwright-codegen diff installed opdefs    what TensorFlow has that opdefs lack
+
+classes for the ops of a library of your own:
+  opwright-codegen import --library ./my_ops.so --opdefs my_opdefs --group audio
+  opwright-codegen generate --opdefs my_opdefs --output src --package my_ops
+"""
+
+_SOURCE = (
+    "a folder of opdefs, 'installed' (TensorFlow's registry), a library (.so),"
+    " or a saved OpList (.pb, .pbtxt)"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns 0, 1 for what it found, 2 for a wrong call."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except OpdefError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        _say(f"{_count(len(error.problems), 'problem')}; nothing was written")
+        return 1
+    except OSError as error:
+        _say(f"{error.filename}: {error.strerror}; nothing more was done")
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        _say("interrupted; run it again to finish")
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="opwright-codegen",
+        description="YAML op definitions (opdefs) to typed Python classes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    command = commands.add_parser(
+        "generate",
+        help="classes from opdefs: only what changed",
+        description=(
+            "Brings a package of classes up to date with its opdefs. Files are"
+            " written whole or not at all; those of ops that are gone are removed."
+        ),
+    )
+    command.add_argument(
+        "--output",
+        type=Path,
+        default=Path("generated"),
+        metavar="DIR",
+        help="folder that the package's folder lies in (default: generated)",
+    )
+    command.add_argument(
+        "--package",
+        default="opwright",
+        metavar="NAME",
+        type=_package,
+        help="name of the package (default: opwright)",
+    )
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit 1 and name the files that are not as generated",
+    )
+    command.add_argument(
+        "--clean",
+        action="store_true",
+        help="generate everything anew, changed or not",
+    )
+    command.add_argument(
+        "--jobs",
+        type=_positive,
+        metavar="N",
+        help="processes (default: one a core)",
+    )
+    _opdefs(command)
+    command.set_defaults(run=_generate)
+
+    command = commands.add_parser(
+        "import",
+        help="opdefs from the installed TensorFlow or a custom-op library",
+        description=(
+            "Writes an opdef for every op of the source and renews the facts in"
+            " those that exist; groups, documentation and other keys written by"
+            " hand stay as they are."
+        ),
+    )
+    command.add_argument(
+        "--library",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH.so",
+        help="import the ops that this library adds instead; repeatable",
+    )
+    command.add_argument(
+        "--group",
+        default="core",
+        type=_group,
+        help="group of ops that have no opdef yet (default: core)",
+    )
+    _opdefs(command)
+    command.set_defaults(run=_import)
+
+    command = commands.add_parser(
+        "diff",
+        help="two sources of ops compared",
+        description=(
+            "Prints which ops and attrs were added, removed and changed from OLD to"
+            " NEW, and which changes break callers. Exits 1 if any does."
+        ),
+    )
+    command.add_argument("old", metavar="OLD", help=_SOURCE)
+    command.add_argument("new", metavar="NEW", help="likewise")
+    command.set_defaults(run=_diff)
+
+    command = commands.add_parser(
+        "lint",
+        help="every problem in every opdef",
+        description="Checks opdefs and prints every problem as file:line:column.",
+    )
+    _opdefs(command)
+    command.set_defaults(run=_lint)
+
+    command = commands.add_parser(
+        "save",
+        help="an OpList to compare with later",
+        description="Saves the OpDefs of a source as an OpList (.pb or .pbtxt).",
+    )
+    command.add_argument("source", metavar="SOURCE", help=_SOURCE)
+    command.add_argument("file", metavar="FILE", type=Path)
+    command.set_defaults(run=_save)
+    return parser
+
+
+def _opdefs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--opdefs",
+        type=Path,
+        default=Path("opdefs"),
+        metavar="DIR",
+        help="folder of opdefs, <group>/<OP_NAME>.yaml (default: opdefs)",
+    )
+
+
+def _package(name: str) -> str:
+    if name.isidentifier():
+        return name
+    raise argparse.ArgumentTypeError(f"{name!r} is no name of a Python package")
+
+
+def _group(name: str) -> str:
+    if load.GROUP.match(name):
+        return name
+    raise argparse.ArgumentTypeError(
+        f"{name!r} is no group: a package's name in lower case, as nn or data"
+    )
+
+
+def _positive(text: str) -> int:
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+
+
+def _generate(options: argparse.Namespace) -> int:
+    target = Target(options.opdefs, options.output, options.package)
+    with _progress("Generating") as progress:
+        report = generate(
+            target,
+            check=options.check,
+            clean=options.clean,
+            workers=options.jobs,
+            progress=progress,
+        )
+    where = target.root
+    if not options.check:
+        _say(
+            f"{where}: {_count(report.ops, 'op')}, {len(report.written)} files"
+            f" written, {len(report.removed)} removed"
+        )
+        return 0
+    for name in report.changed:
+        what = "stale, no opdef" if name in report.removed else "not as generated"
+        print(f"{where / name}: {what}")
+    if report.changed:
+        _say(
+            f"{_count(len(report.changed), 'file')} to change;"
+            " run 'opwright-codegen generate'"
+        )
+        return 1
+    _say(f"{where}: {_count(report.ops, 'op')}, all as generated")
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from opwright_codegen import importer, registry
+
+    try:
+        if options.library:
+            op_defs = [
+                op_def for path in options.library for op_def in registry.library(path)
+            ]
+        else:
+            op_defs = registry.installed()
+    except registry.SourceError as error:
+        _say(str(error))
+        return 1
+    done = importer.import_ops(op_defs, options.opdefs, options.group)
+    for what, paths in (("added", done.added), ("updated", done.updated)):
+        for path in paths:
+            print(f"{what} {path}")
+    if not options.library:
+        for path in done.absent:
+            print(f"not in this TensorFlow: {path}")
+    _say(
+        f"{options.opdefs}: {len(done.added)} added, {len(done.updated)} updated,"
+        f" {len(done.unchanged)} unchanged"
+    )
+    return 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from opwright_codegen import diff, registry
+
+    try:
+        changes = diff.compare(_read(options.old), _read(options.new))
+    except registry.SourceError as error:
+        _say(str(error))
+        return 2
+    console = Console()
+    if not changes:
+        console.print(f"{options.old} and {options.new}: the same ops")
+        return 0
+    table = Table("op", "", "what", "callers", box=None, pad_edge=False)
+    for change in changes:
+        breaks = "[red]break[/red]" if change.breaks else ""
+        table.add_row(change.op, change.kind, change.what, breaks)
+    console.print(table)
+    breaking = sum(change.breaks for change in changes)
+    _say(f"{_count(len(changes), 'change')}, {breaking} of which break callers")
+    return 1 if breaking else 0
+
+
+def _read(source: str) -> list[load.Op]:
+    from opwright_codegen import importer, registry
+
+    path = Path(source)
+    if path.is_dir():
+        return importer.read(path)
+    left_out = importer.excluded(Path("opdefs"))
+    return [
+        registry.from_op_def(op_def, "core")
+        for op_def in _op_defs(source)
+        if not op_def.name.startswith("_") and op_def.name not in left_out
+    ]
+
+
+def _op_defs(source: str) -> list[object]:
+    from opwright_codegen import importer, registry
+
+    path = Path(source)
+    if source == "installed":
+        return registry.installed()
+    if path.is_dir():
+        return [registry.to_op_def(op) for op in importer.read(path)]
+    if path.suffix == ".so":
+        return registry.library(path)
+    return registry.saved(path)
+
+
+def _lint(options: argparse.Namespace) -> int:
+    with _progress("Checking") as progress:
+        ops, problems = load.load_all(options.opdefs, progress)
+    if problems:
+        raise OpdefError(problems)
+    _say(f"{options.opdefs}: {_count(len(ops), 'op')}, no problems")
+    return 0
+
+
+def _save(options: argparse.Namespace) -> int:
+    from opwright_codegen import registry, write
+
+    try:
+        op_defs = _op_defs(options.source)
+    except registry.SourceError as error:
+        _say(str(error))
+        return 1
+    write.write(options.file, registry.save(op_defs, options.file))
+    _say(f"{options.file}: {_count(len(op_defs), 'op')}")
+    return 0
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, once there is something to show."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _say(text: str) -> None:
+    print(f"opwright-codegen: {text}", file=sys.stderr)

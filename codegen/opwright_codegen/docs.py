@@ -1,0 +1,262 @@
+"""Docstrings: the facts of an op and what was written by hand, wrapped to fit."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from opwright_codegen import naming
+from opwright_codegen.model import Arg, Attr, FuncValue, Op, ShapeValue, TensorValue
+from opwright_codegen.types import dtype_text
+
+_WIDTH = 88
+
+
+def summary(op: Op) -> str:
+    """One line that says what the op is, ending with a period."""
+    if op.summary is not None:
+        return op.summary
+    inputs = ", ".join(f"`{arg.name}`" for arg in op.inputs) or "no inputs"
+    outputs = ", ".join(f"`{arg.name}`" for arg in op.outputs) or "no outputs"
+    return f"TensorFlow's `{op.name}`: {inputs} -> {outputs}."
+
+
+def module(op: Op) -> str:
+    if op.summary is not None:
+        return _docstring([f"{op.name}: {_lower_first(op.summary)}"], 0)
+    return _docstring([f"{op.name}, as a class and as a function."], 0)
+
+
+def op_class(op: Op) -> str:
+    body = list(_paragraphs(op.description))
+    if op.description is None:
+        body.append(
+            f"TensorFlow's own text: `{naming.class_name(op.name)}.tensorflow_doc()`."
+        )
+    body.append(" ".join(_facts(op)))
+    types = [a for a in op.attrs if a.kind == "type" and a.allowed is not None]
+    body += [f"`{attr.name}`: {_alternatives(attr.allowed or ())}." for attr in types]
+    entries = [
+        (naming.output(arg.name), _arg_type(arg), arg.shape, arg.doc)
+        for arg in op.outputs
+    ]
+    return _docstring([summary(op), *filter(None, body)], 4, [("Attributes", entries)])
+
+
+def options_class(op: Op) -> str:
+    entries = [
+        (naming.option(attr.name), _kind(attr), None, _option_doc(attr))
+        for attr in op.options
+    ]
+    return _docstring(
+        [f"Optional attributes of {op.name}."], 8, [("Attributes", entries)]
+    )
+
+
+def inputs_class(op: Op) -> str:
+    return _docstring([f"Inputs and attributes of {op.name} in a graph."], 4)
+
+
+def create(op: Op) -> str:
+    entries: list[tuple[str, str | None, str | None, str | None]] = [
+        ("scope", None, None, "graph, name, device and control dependencies of the op.")
+    ]
+    entries += [
+        (naming.argument(arg.name), _arg_type(arg), arg.shape, arg.doc)
+        for arg in op.inputs
+    ]
+    entries += [
+        (naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
+        for attr in op.required
+        if attr.default is None
+    ]
+    if op.options:
+        entries.append(
+            (
+                "options",
+                None,
+                None,
+                "merged field by field; the last explicit one wins.",
+            )
+        )
+    entries += [
+        (naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
+        for attr in op.required
+        if attr.default is not None
+    ]
+    return _docstring(
+        ["Adds the op to `scope`, or runs it when `scope` is eager."],
+        8,
+        [
+            ("Args", entries),
+            ("Raises", [("OpError", None, None, "the op refuses an argument.")]),
+        ],
+    )
+
+
+def function(op: Op) -> str:
+    cls = naming.class_name(op.name)
+    options = f", with {cls}.Options as keywords" if op.options else ""
+    return _docstring([f"`{cls}.create` in the current scope{options}."], 4)
+
+
+def deprecation(op: Op) -> str | None:
+    """What type checkers say where a removed op is used."""
+    if op.deprecation is None:
+        return None
+    text = (
+        f"{op.name} was removed in GraphDef version {op.deprecation.version}."
+        f" {op.deprecation.explanation}"
+    ).strip()
+    return text if text.endswith(".") else text + "."
+
+
+def value(default: object) -> str:
+    """A default as a reader expects it, and as Python evaluates it."""
+    if isinstance(default, tuple):
+        items = ", ".join(map(value, default))
+        return f"({items},)" if len(default) == 1 else f"({items})"
+    if isinstance(default, ShapeValue):
+        return "None" if default.dims is None else value(default.dims)
+    if isinstance(default, TensorValue):
+        dtype = dtype_text(default.dtype)
+        array = f"np.array({list(default.values)!r}, {dtype!r})"
+        return array if len(default.shape) == 1 else f"{array}.reshape({default.shape})"
+    if isinstance(default, FuncValue):
+        return quoted(default.name)
+    if isinstance(default, str):
+        return quoted(default)
+    if isinstance(default, float) and default in (float("inf"), float("-inf")):
+        return f'float("{default}")'
+    return repr(default)
+
+
+def quoted(text: str) -> str:
+    """A string literal in double quotes."""
+    escaped = repr("'" + text)[2:-1]
+    return '"' + escaped.replace("\\'", "'").replace('"', '\\"') + '"'
+
+
+def _facts(op: Op) -> Iterator[str]:
+    if op.deprecation is not None:
+        yield deprecation(op) or ""
+    if op.is_stateful:
+        yield "Stateful."
+    if op.is_commutative:
+        yield "Commutative."
+    if op.is_aggregate:
+        yield "An aggregation of its inputs."
+    if op.allows_uninitialized_input:
+        yield "Takes uninitialized variables."
+    if op.is_distributed_communication:
+        yield "Communicates with other devices."
+    if op.gradient_of is not None:
+        yield f"Gradient of `{op.gradient_of}`."
+    if op.kernels:
+        names = " and ".join(device for device, _ in op.kernels)
+        yield f"opwright brings kernels for {names}."
+
+
+def _arg_type(arg: Arg) -> str:
+    if arg.type_list_attr is not None:
+        return f"list of tensors of `{arg.type_list_attr}`"
+    dtype = dtype_text(arg.dtype) if arg.dtype is not None else f"`{arg.type_attr}`"
+    ref = "reference to " if arg.is_ref else ""
+    if arg.count is not None:
+        return f"list of `{arg.count}` tensors, each {ref}{dtype}"
+    return f"{ref}{dtype}"
+
+
+def _kind(attr: Attr) -> str:
+    text = str(attr.kind).replace("type", "dtype")
+    if attr.allowed is None:
+        return text
+    values = (
+        map(dtype_text, attr.allowed)
+        if attr.kind.element == "type"
+        else map(quoted, attr.allowed)
+    )
+    return f"{text}, one of {', '.join(values)}"
+
+
+def _required_doc(attr: Attr) -> str | None:
+    parts = []
+    if attr.minimum is not None:
+        what = "values" if attr.kind.is_list else ""
+        parts.append(f"at least {attr.minimum} {what}".rstrip() + ".")
+    if attr.default is not None:
+        parts.append(f"Default {dtype_text(str(attr.default))}.")
+    if attr.doc:
+        parts.append(attr.doc)
+    return " ".join(parts) or None
+
+
+def _option_doc(attr: Attr) -> str | None:
+    if attr.minimum is None:
+        return attr.doc
+    what = "values" if attr.kind.is_list else ""
+    least = f"at least {attr.minimum} {what}".rstrip() + "."
+    return f"{least} {attr.doc}" if attr.doc else least
+
+
+def _alternatives(names: Iterable[str]) -> str:
+    texts = list(dict.fromkeys(map(dtype_text, names)))
+    if len(texts) == 1:
+        return texts[0]
+    return f"{', '.join(texts[:-1])} or {texts[-1]}"
+
+
+def _paragraphs(text: str | None) -> Iterator[str]:
+    if text is not None:
+        yield from (part for part in text.strip("\n").split("\n\n") if part.strip())
+
+
+def _lower_first(text: str) -> str:
+    first = text.split(" ", 1)[0]
+    if len(first) > 1 and not first[1:].islower():
+        return text
+    return text[:1].lower() + text[1:]
+
+
+def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Wraps prose; lists and indented lines (formulas) keep their lines."""
+    rows = text.split("\n")
+    if len(rows) > 1 and any(row.startswith((" ", "-", "*", "|")) for row in rows):
+        return [first + rows[0], *(rest + row for row in rows[1:])]
+    return textwrap.wrap(
+        " ".join(text.split()),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _docstring(
+    paragraphs: list[str],
+    indent: int,
+    sections: Iterable[
+        tuple[str, list[tuple[str, str | None, str | None, str | None]]]
+    ] = (),
+) -> str:
+    width = _WIDTH - indent
+    blocks = [_wrap(paragraphs[0], width - 6)]
+    blocks += [_wrap(paragraph, width) for paragraph in paragraphs[1:]]
+    for title, entries in sections:
+        if not entries:
+            continue
+        rows = [f"{title}:"]
+        for name, kind, shape, doc in entries:
+            facts = ", ".join(filter(None, (kind, shape)))
+            text = ". ".join(filter(None, (facts, doc)))
+            text = text if text.endswith(".") else text + "."
+            rows += _wrap(f"{name}: {text}", width, "    ", "        ")
+        blocks.append(rows)
+    text = "\n\n".join("\n".join(block) for block in blocks)
+    text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    if text.endswith('"'):
+        text += " "
+    if "\n" in text:
+        text += "\n"
+    return textwrap.indent(f'"""{text}"""', " " * indent).lstrip()

@@ -1,0 +1,112 @@
+"""OpDefs into opdefs: facts are renewed, what was written by hand stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from opwright_codegen import dump, load, registry, write
+from opwright_codegen.load import OpdefError, Problem
+from opwright_codegen.model import Op
+
+TEST_OPS = "test_ops.yaml"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Files by what became of them."""
+
+    added: tuple[Path, ...]
+    updated: tuple[Path, ...]
+    unchanged: tuple[Path, ...]
+    #: Opdefs of ops that the source does not have; left alone.
+    absent: tuple[Path, ...]
+
+
+def import_ops(op_defs: Iterable[Any], root: Path, group: str) -> Imported:
+    """Writes an opdef for each of `op_defs` below `root`.
+
+    Args:
+      op_defs: OpDef messages; names with a leading underscore and those that
+        `root`/test_ops.yaml lists are passed over.
+      root: folder of opdefs.
+      group: where ops go that have no opdef yet.
+
+    Raises:
+      OpdefError: an opdef that would be renewed cannot be read. Nothing was written.
+    """
+    left_out = excluded(root)
+    facts = {
+        op_def.name: registry.from_op_def(op_def, group)
+        for op_def in op_defs
+        if not op_def.name.startswith("_") and op_def.name not in left_out
+    }
+    files = {load.op_name_of(path): path for path in load.find(root)}
+    problems: list[Problem] = []
+    texts: dict[Path, str] = {}
+    added: list[Path] = []
+    updated: list[Path] = []
+    unchanged: list[Path] = []
+    for name, fresh in sorted(facts.items()):
+        path = files.get(name)
+        if path is None:
+            path = load.op_path(root, group, name)
+            texts[path] = dump.dump(fresh)
+            added.append(path)
+            continue
+        content = path.read_bytes()
+        written, found = load.load_text(content, path)
+        problems += found
+        if written is None:
+            continue
+        renewed = dump.with_facts(written, fresh)
+        if renewed == written:
+            unchanged.append(path)
+        else:
+            texts[path] = dump.dump(renewed, comments=_comments(content.decode()))
+            updated.append(path)
+    if problems:
+        raise OpdefError(problems)
+    for path, text in texts.items():
+        write.write(path, text.encode())
+    absent = tuple(files[name] for name in sorted(set(files) - set(facts)))
+    return Imported(tuple(added), tuple(updated), tuple(unchanged), absent)
+
+
+def excluded(root: Path) -> frozenset[str]:
+    """Ops that `root` lists as not wanted."""
+    path = root / TEST_OPS
+    if not path.is_file():
+        return frozenset()
+    try:
+        names = yaml.load(path.read_text("utf-8"), Loader=load.Loader)["ops"]
+        return frozenset(map(str, names))
+    except (yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
+        message = f"wants keys 'reason' and 'ops', a list of names: {error}"
+        raise OpdefError([Problem(str(path), 1, 1, "", message)]) from error
+
+
+def read(root: Path) -> list[Op]:
+    """Every op below `root`.
+
+    Raises:
+      OpdefError: any of them has a mistake.
+    """
+    ops, problems = load.load_all(root)
+    if problems:
+        raise OpdefError(problems)
+    return ops
+
+
+def _comments(text: str) -> str:
+    """The comment lines at the top of a file."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line)
+    return "\n".join(lines)
