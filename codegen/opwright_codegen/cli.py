@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from opwright_codegen import load
 from opwright_codegen.generate import Target, generate
 from opwright_codegen.load import OpdefError
+from opwright_codegen.model import Op
 
 _EPILOG = """\
 typical runs:
@@ -42,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(problem, file=sys.stderr)
         _say(f"{_count(len(error.problems), 'problem')}; nothing was written")
         return 1
+    except BrokenPipeError:
+        return 1
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}; nothing more was done")
-        return 1
-    except BrokenPipeError:
         return 1
     except KeyboardInterrupt:
         _say("interrupted; run it again to finish")
@@ -271,7 +273,7 @@ def _diff(options: argparse.Namespace) -> int:
     return 1 if breaking else 0
 
 
-def _read(source: str) -> list[load.Op]:
+def _read(source: str) -> list[Op]:
     from opwright_codegen import importer, registry
 
     path = Path(source)
@@ -285,7 +287,7 @@ def _read(source: str) -> list[load.Op]:
     ]
 
 
-def _op_defs(source: str) -> list[object]:
+def _op_defs(source: str) -> list[Any]:
     from opwright_codegen import importer, registry
 
     path = Path(source)

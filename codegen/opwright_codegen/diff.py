@@ -56,10 +56,14 @@ def _op(old: Op, new: Op) -> Iterator[Change]:
         if getattr(old, flag) != getattr(new, flag):
             text = f"{flag}: {getattr(old, flag)} -> {getattr(new, flag)}"
             yield changed(text, False)
-    was, now = (op.deprecation and op.deprecation.version for op in (old, new))
+    was, now = _removed_in(old), _removed_in(new)
     if was != now:
         text = f"deprecation: {_version(was)} -> {_version(now)}"
         yield changed(text, now is not None)
+
+
+def _removed_in(op: Op) -> int | None:
+    return None if op.deprecation is None else op.deprecation.version
 
 
 def _version(version: int | None) -> str:
@@ -134,10 +138,10 @@ def _attr(op: str, old: Attr, new: Attr, inferred: bool) -> Iterator[Change]:
     if old.allowed != new.allowed:
         gone = _missing(old.allowed, new.allowed)
         come = _missing(new.allowed, old.allowed)
-        if gone or new.allowed is not None and old.allowed is None:
+        if gone or (new.allowed is not None and old.allowed is None):
             text = ", ".join(gone) if gone else "all but those listed"
             yield Change(op, "changed", f"{old.name} no longer allows {text}", True)
-        if come or old.allowed is not None and new.allowed is None:
+        if come or (old.allowed is not None and new.allowed is None):
             text = ", ".join(come) if come else "any value"
             yield Change(op, "changed", f"{old.name} now allows {text}", False)
 

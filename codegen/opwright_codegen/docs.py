@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from opwright_codegen import naming
 from opwright_codegen.model import Arg, Attr, FuncValue, Op, ShapeValue, TensorValue
 from opwright_codegen.types import dtype_text
 
 _WIDTH = 88
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One name of a section: what it is, then what was written about it."""
+
+    name: str
+    kind: str | None = None
+    shape: str | None = None
+    doc: str | None = None
+
+    def __str__(self) -> str:
+        facts = ", ".join(filter(None, (self.kind, self.shape)))
+        text = ". ".join(filter(None, (facts, self.doc)))
+        return f"{self.name}: {text if text.endswith('.') else text + '.'}"
 
 
 def summary(op: Op) -> str:
@@ -37,7 +54,7 @@ def op_class(op: Op) -> str:
     types = [a for a in op.attrs if a.kind == "type" and a.allowed is not None]
     body += [f"`{attr.name}`: {_alternatives(attr.allowed or ())}." for attr in types]
     entries = [
-        (naming.output(arg.name), _arg_type(arg), arg.shape, arg.doc)
+        _Entry(naming.output(arg.name), _arg_type(arg), arg.shape, arg.doc)
         for arg in op.outputs
     ]
     return _docstring([summary(op), *filter(None, body)], 4, [("Attributes", entries)])
@@ -45,7 +62,7 @@ def op_class(op: Op) -> str:
 
 def options_class(op: Op) -> str:
     entries = [
-        (naming.option(attr.name), _kind(attr), None, _option_doc(attr))
+        _Entry(naming.option(attr.name), _kind(attr), None, _option_doc(attr))
         for attr in op.options
     ]
     return _docstring(
@@ -58,29 +75,23 @@ def inputs_class(op: Op) -> str:
 
 
 def create(op: Op) -> str:
-    entries: list[tuple[str, str | None, str | None, str | None]] = [
-        ("scope", None, None, "graph, name, device and control dependencies of the op.")
+    entries = [
+        _Entry("scope", doc="graph, name, device and control dependencies of the op.")
     ]
     entries += [
-        (naming.argument(arg.name), _arg_type(arg), arg.shape, arg.doc)
+        _Entry(naming.argument(arg.name), _arg_type(arg), arg.shape, arg.doc)
         for arg in op.inputs
     ]
     entries += [
-        (naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
+        _Entry(naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
         for attr in op.required
         if attr.default is None
     ]
     if op.options:
-        entries.append(
-            (
-                "options",
-                None,
-                None,
-                "merged field by field; the last explicit one wins.",
-            )
-        )
+        text = "merged field by field; the last explicit one wins."
+        entries.append(_Entry("options", doc=text))
     entries += [
-        (naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
+        _Entry(naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
         for attr in op.required
         if attr.default is not None
     ]
@@ -89,7 +100,7 @@ def create(op: Op) -> str:
         8,
         [
             ("Args", entries),
-            ("Raises", [("OpError", None, None, "the op refuses an argument.")]),
+            ("Raises", [_Entry("OpError", doc="the op refuses an argument.")]),
         ],
     )
 
@@ -234,25 +245,17 @@ def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
 
 
 def _docstring(
-    paragraphs: list[str],
+    paragraphs: Sequence[str],
     indent: int,
-    sections: Iterable[
-        tuple[str, list[tuple[str, str | None, str | None, str | None]]]
-    ] = (),
+    sections: Iterable[tuple[str, Sequence[_Entry]]] = (),
 ) -> str:
     width = _WIDTH - indent
     blocks = [_wrap(paragraphs[0], width - 6)]
     blocks += [_wrap(paragraph, width) for paragraph in paragraphs[1:]]
     for title, entries in sections:
-        if not entries:
-            continue
-        rows = [f"{title}:"]
-        for name, kind, shape, doc in entries:
-            facts = ", ".join(filter(None, (kind, shape)))
-            text = ". ".join(filter(None, (facts, doc)))
-            text = text if text.endswith(".") else text + "."
-            rows += _wrap(f"{name}: {text}", width, "    ", "        ")
-        blocks.append(rows)
+        if entries:
+            rows = [_wrap(str(entry), width, "    ", "        ") for entry in entries]
+            blocks.append([f"{title}:", *itertools.chain.from_iterable(rows)])
     text = "\n\n".join("\n".join(block) for block in blocks)
     text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     if text.endswith('"'):

@@ -322,8 +322,11 @@ def _signatures(
     optional = [attr for attr in followed if attr.default is not None]
 
     def build(
-        spelled: dict[str, str], returned: dict[str, str], left_out: Iterable[str] = ()
+        spelled: dict[str, str],
+        returned: dict[str, str],
+        defaults: dict[str, str | None],
     ) -> Signature:
+        """`defaults`: the optional dtypes that it has, with the default to show."""
         positional = [
             Field(naming.argument(arg.name), _operand(arg, naming.function_variable))
             for arg in op.inputs
@@ -334,58 +337,41 @@ def _signatures(
             annotation = spelled.get(attr.name) or _argument(attr)
             if attr.default is None:
                 positional.append(Field(name, annotation))
-            elif attr.name not in left_out:
-                keywords.append(Field(name, annotation))
-        parameters = (
+            elif attr.name in defaults:
+                keywords.append(Field(name, annotation, defaults[attr.name]))
+        parameters = [
             returned.get(name) or naming.function_variable(name) for name in class_attrs
-        )
-        return Signature(
-            tuple(positional), tuple(keywords), f"{cls}{_brackets(parameters)}"
-        )
+        ]
+        returns = f"{cls}{_brackets(parameters)}"
+        return Signature(tuple(positional), tuple(keywords), returns)
 
-    defaults = {
+    defaults: dict[str, str | None] = {
         attr.name: DTYPES[str(attr.default)]
         for attr in op.required
         if attr.default is not None
     }
     if not followed:
-        plain = build({}, {})
-        return _with_defaults(plain, defaults, op), ()
+        return build({}, {}, defaults), ()
 
-    typed = {a.name: f"type[{naming.function_variable(a.name)}]" for a in followed}
-    untyped = {attr.name: "AnyDTypeLike" for attr in followed}
-    unknown = {attr.name: "AnyDType" for attr in followed}
     overloads = []
     for count in range(len(optional), -1, -1):
         for left_out in itertools.combinations([a.name for a in optional], count):
-            given = {name: text for name, text in typed.items() if name not in left_out}
-            returned = {name: defaults[name] for name in left_out}
-            overloads.append(build(given, returned, left_out))
-    overloads.append(
-        _with_defaults(
-            build(untyped, unknown), {n: "..." for n in defaults}, op, partly=True
-        )
-    )
-    implementation = _with_defaults(build(untyped, unknown), defaults, op)
-    return implementation, tuple(overloads)
-
-
-def _with_defaults(
-    signature: Signature, defaults: dict[str, str], op: Op, partly: bool = False
-) -> Signature:
-    """`signature` with the defaults of its dtype arguments.
-
-    `partly`: the last overload has all but one of them optional at most, so that it
-    does not take the call that gives none; with a single one it is required.
-    """
-    names = {naming.argument(name): text for name, text in defaults.items()}
-    if partly and len(names) == 1:
-        return signature
-    keywords = tuple(
-        Field(field.name, field.annotation, names.get(field.name))
-        for field in signature.keywords
-    )
-    return Signature(signature.positional, keywords, signature.returns)
+            typed = {
+                attr.name: f"type[{naming.function_variable(attr.name)}]"
+                for attr in followed
+                if attr.name not in left_out
+            }
+            returned = {name: str(defaults[name]) for name in left_out}
+            given = {
+                name: None if name in typed else text
+                for name, text in defaults.items()
+                if name not in left_out
+            }
+            overloads.append(build(typed, returned, given))
+    untyped = {attr.name: "AnyDTypeLike" for attr in followed}
+    unknown = {attr.name: "AnyDType" for attr in followed}
+    implementation = build(untyped, unknown, defaults)
+    return implementation, (*overloads, implementation)
 
 
 def _argument(attr: Attr) -> str:

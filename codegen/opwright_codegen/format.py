@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import black
+from black.mode import TargetVersion
+from black.parsing import InvalidInput
 
 
 def format_source(source: str) -> str:
@@ -15,10 +17,10 @@ def format_source(source: str) -> str:
     """
     try:
         return black.format_str(source, mode=_mode())
-    except black.InvalidInput as error:
+    except InvalidInput as error:
         raise ValueError(f"generated code is no Python: {error}") from error
 
 
 @cache
 def _mode() -> black.Mode:
-    return black.Mode(target_versions={black.TargetVersion.PY310}, line_length=88)
+    return black.Mode(target_versions={TargetVersion.PY310}, line_length=88)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,7 +27,7 @@ _CHUNK = 16
 
 @dataclass(frozen=True)
 class Target:
-    """A package to generate: opdefs below `opdefs`, modules below `output`/`package`."""
+    """A package: its opdefs lie below `opdefs`, its modules in `output`/`package`."""
 
     opdefs: Path
     output: Path
@@ -191,9 +191,12 @@ def _read_manifest(target: Target, generator: str) -> dict[str, _Entry]:
 
 
 def _write_manifest(target: Target, generator: str, entries: dict[str, _Entry]) -> None:
-    rows = ",\n".join(
-        f"  {json.dumps(name)}: {json.dumps([entry.source, entry.output, *entry.refers])}"
+    files = {
+        name: [entry.source, entry.output, *entry.refers]
         for name, entry in sorted(entries.items())
+    }
+    rows = ",\n".join(
+        f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in files.items()
     )
     text = f'{{"generator": "{generator}",\n"files": {{\n{rows}\n}}}}\n'
     content = text.encode()

