@@ -1,5 +1,24 @@
+"""Starts the command line, or says what it takes to have it."""
+
+from __future__ import annotations
+
 import sys
 
-from opwright_codegen.cli import main
 
-sys.exit(main())
+def main() -> int:
+    try:
+        from opwright_codegen import cli
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("opwright_codegen"):
+            raise
+        print(
+            f"opwright-codegen: needs {error.name}, which is not installed; run"
+            " pip install 'opwright[codegen]'",
+            file=sys.stderr,
+        )
+        return 2
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -305,7 +305,7 @@ def _read(attr: Attr) -> str:
         element = f"Literal[{', '.join(map(docs.quoted, attr.allowed))}]"
     else:
         element = FIELD_TYPES[attr.kind.element]
-    return f"list[{element}]" if attr.kind.is_list else element
+    return f"tuple[{element}, ...]" if attr.kind.is_list else element
 
 
 def _signatures(

@@ -77,6 +77,7 @@ KINDS: Final = (*ELEMENT_KINDS, *(f"list({kind})" for kind in ELEMENT_KINDS))
 
 #: Sets of dtypes with a name of their own in the runtime's `types`.
 FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    "TIndex": ("int32", "int64"),
     "TFloating": ("bfloat16", "half", "float", "double"),
     "TComplex": ("complex64", "complex128"),
     "TQuantized": ("qint8", "qint16", "qint32", "quint8", "quint16"),
@@ -100,8 +101,6 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
         *("qint8", "qint16", "qint32", "quint8", "quint16"),
     ),
 }
-
-_FAMILY_OF: Final = {frozenset(names): family for family, names in FAMILIES.items()}
 
 #: How the element of an attr is spelled where a caller gives it, ...
 ARGUMENT_TYPES: Final[dict[str, str]] = {
@@ -133,8 +132,18 @@ def dtype_text(name: str) -> str:
 
 
 def union(names: tuple[str, ...] | None) -> str:
-    """The Python type of "one of these dtypes"; of any dtype when there are none."""
+    """The Python type of "one of these dtypes"; of any dtype when there are none.
+
+    Families stand for their members, largest first.
+    """
     if names is None:
         return "TType"
-    family = _FAMILY_OF.get(frozenset(names))
-    return family or " | ".join(dict.fromkeys(DTYPES[name] for name in names))
+    left = set(names)
+    parts: dict[str, int] = {}
+    order = list(DTYPES)
+    for family, members in sorted(FAMILIES.items(), key=lambda item: -len(item[1])):
+        if left.issuperset(members):
+            left.difference_update(members)
+            parts[family] = min(map(order.index, members))
+    parts |= {DTYPES[name]: order.index(name) for name in left}
+    return " | ".join(sorted(parts, key=lambda part: parts[part]))
