@@ -28,6 +28,11 @@ _TYPE_NAMES = frozenset(
     | {"Output", "ShapeLike", "StringLike", "TensorLike", "TensorOperand"}
     | {"TensorProto", "TensorShape", "TType", *DTYPES.values(), *FAMILIES}
 )
+#: The runtime's family of errors.
+_ERRORS = (
+    *("OpAttrError", "OpError", "OpExecutionError", "OpInputError", "OpKernelError"),
+    *("OpModeError", "OpOptionError", "OpRemovedError", "OpUnknownError"),
+)
 
 
 @dataclass(frozen=True)
@@ -130,20 +135,20 @@ def group_source(
     )
 
 
-def root_source(package: str, groups: Sequence[str]) -> str:
+def root_source(package: str) -> str:
     """The unformatted source of the `__init__` of the whole package.
 
-    opwright's own also exports what the runtime offers; the package of a custom-op
-    author exports the ops alone.
+    opwright's own also exports what users need of the runtime; the package of a
+    custom-op author exports the ops alone.
     """
     return (
         _environment()
         .get_template("package.py.jinja")
         .render(
             package=package,
-            groups=[group for group in groups if "." not in group],
             is_opwright=package == "opwright",
-            dtypes=sorted(DTYPES.values()),
+            errors=_ERRORS,
+            types=_sorted({"Operand", "Output", *DTYPES.values(), *FAMILIES}),
         )
     )
 

@@ -279,7 +279,7 @@ def _shared_sources(
 
     table = sorted((name, group) for group, ops in groups.items() for name in ops)
     sources = {
-        "__init__.py": shared("root_source", package, sorted(groups)),
+        "__init__.py": shared("root_source", package),
         "_table.py": shared("table_source", package, table),
     }
     for group, ops in groups.items():

@@ -320,8 +320,42 @@ class TensorFlowDType(Protocol):
     def as_numpy_dtype(self) -> Any: ...
 
 
+class TensorFlowShape(Protocol):
+    """What `tf.TensorShape` is."""
+
+    def is_fully_defined(self) -> bool: ...
+
+
+class TensorFlowProto(Protocol):
+    """What a message is: a `TensorProto`, a `NameAttrList`."""
+
+    def SerializeToString(self) -> bytes: ...  # noqa: N802
+
+
+class TensorFlowFunction(Protocol):
+    """What a function is that a graph can call: a `ConcreteFunction`."""
+
+    @property
+    def name(self) -> Any: ...
+    def add_to_graph(self, g: Any = ...) -> Any: ...
+
+
 DTypeLike: TypeAlias = Union[TensorFlowDType, "np.dtype[Any]", type[np.generic], str]
 """A dtype given in another way than by its class."""
+
+AnyDTypeLike: TypeAlias = Union[type[TType], DTypeLike]
+"""A dtype given in any way."""
+
+# Attrs: how they are given, and how they are read back.
+StringLike: TypeAlias = Union[str, bytes]
+ShapeLike: TypeAlias = Union[
+    TensorFlowShape, Sequence[Union[int, None]], "npt.NDArray[np.integer[Any]]", None
+]
+TensorLike: TypeAlias = Union[TensorFlowProto, ArrayLike]
+FunctionLike: TypeAlias = Union[str, TensorFlowFunction, TensorFlowProto]
+DType: TypeAlias = tf.DType
+TensorShape: TypeAlias = tf.TensorShape
+TensorProto: TypeAlias = TensorFlowProto
 
 _BY_KEY: dict[object, tf.DType] = {cls: cls.dtype for cls in DTYPES.values()}
 _BY_KEY.update({cls.dtype: cls.dtype for cls in DTYPES.values()})
