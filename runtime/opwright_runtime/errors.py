@@ -1,0 +1,190 @@
+"""The errors of opwright: one family, each naming the op and the argument.
+
+Every error is an `OpError` and a `ValueError`, `TypeError`, `RuntimeError` or
+`NotImplementedError`. One that TensorFlow raised first is an instance of TensorFlow's
+class as well, so that `except tf.errors.InvalidArgumentError` keeps working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from opwright_runtime.opdef import Deprecation
+
+
+class OpError(Exception):
+    """An op was refused.
+
+    Attributes:
+        op: OP_NAME of the op.
+        argument: the input, attr or option at fault, as the op's `create` names it;
+            None when the error is not about one argument.
+        given: what the argument was, in words or as the value itself.
+        allowed: what it may be, in words or as the allowed values.
+    """
+
+    # Within a tf.function, AutoGraph makes a new exception of each that passes through
+    # it and drops its attributes; with this mark it lets the exception be.
+    ag_pass_through: ClassVar[bool] = True
+
+    # tf.errors.OpError has a property `op`: these hide it from the subclasses of both.
+    op: str = ""
+    argument: str | None = None
+    given: Any = None
+    allowed: Any = None
+    message: str = ""
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Callable[..., OpError], tuple[Any, ...]]:
+        family, tensorflow_class = _parents(type(self))
+        # What was given may be any object, and the allowed any values: as text both
+        # survive the way to another process.
+        given, allowed = (
+            value if value is None else str(value)
+            for value in (self.given, self.allowed)
+        )
+        fields = (self.op, self.message, self.argument, given, allowed)
+        return _rebuild, (family, tensorflow_class, fields)
+
+
+class OpInputError(OpError, ValueError, TypeError):
+    """An input has a dtype, length or kind that the op refuses, or is missing."""
+
+
+class OpAttrError(OpError, ValueError, TypeError):
+    """A required attr has a value that the op refuses."""
+
+
+class OpOptionError(OpAttrError):
+    """An option has a value that the op refuses."""
+
+
+class OpModeError(OpError, RuntimeError):
+    """What was asked exists in graphs only, or not in this graph."""
+
+
+class OpRemovedError(OpError, NotImplementedError):
+    """TensorFlow removed the op from graphs of the current version."""
+
+
+class OpKernelError(OpError, NotImplementedError):
+    """No kernel on this machine can run the op with these dtypes on this device."""
+
+
+class OpUnknownError(OpError, LookupError):
+    """This TensorFlow has no op of that name."""
+
+
+class OpExecutionError(OpError, RuntimeError):
+    """TensorFlow refused the op for a reason of its own."""
+
+
+def make(
+    family: type[OpError],
+    op: str,
+    message: str,
+    *,
+    argument: str | None = None,
+    given: object = None,
+    allowed: object = None,
+    cause: BaseException | None = None,
+) -> OpError:
+    """An error of `family`, which is also one of `cause`'s class if that is known."""
+    cls = family if cause is None else _merged(family, type(cause))
+    error = cls.__new__(cls, message)
+    Exception.__init__(error, message)
+    if isinstance(error, tf.errors.OpError):
+        error._node_def = error._op = None
+        error._message = message
+        error._error_code = getattr(cause, "error_code", tf.errors.UNKNOWN)
+    error.op = op
+    error.message = message
+    error.argument = argument
+    error.given = given
+    error.allowed = allowed
+    return error
+
+
+def refused(
+    family: type[OpError], op: str, argument: str, given: object, allowed: object
+) -> OpError:
+    """An error that says what `argument` was and what it may be."""
+    return make(
+        family,
+        op,
+        f"{op}: {argument} must be {in_words(allowed)}, not {shown(given)}",
+        argument=argument,
+        given=given,
+        allowed=allowed,
+    )
+
+
+def removed(op: str, deprecation: Deprecation, producer: int) -> OpError:
+    """An error that says since when an op is gone, and what replaces it."""
+    return make(
+        OpRemovedError,
+        op,
+        f"{op}: removed in GraphDef version {deprecation.version}, and the graph is of "
+        f"version {producer}. {deprecation.explanation.rstrip('.')}. It can be made in "
+        "a graph that was imported from an older version",
+        given=producer,
+        allowed=f"GraphDef versions before {deprecation.version}",
+    )
+
+
+def in_words(allowed: object) -> str:
+    """Allowed values as a phrase; what is one already stays as it is."""
+    if not isinstance(allowed, (tuple, list)):
+        return str(allowed)
+    words = [a.name if isinstance(a, tf.DType) else repr(a) for a in allowed]
+    return words[0] if len(words) == 1 else "one of " + ", ".join(words)
+
+
+def shown(given: object) -> str:
+    """A value that was given, short enough to print."""
+    if isinstance(given, tf.DType):
+        return given.name
+    text = repr(given)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@cache
+def _merged(family: type[OpError], raised: type[BaseException]) -> type[OpError]:
+    if issubclass(family, raised):
+        return family
+    if raised.__module__.startswith("tensorflow."):
+        parents: tuple[type, ...] = (family, raised)
+    else:
+        builtin = (NotImplementedError, RuntimeError, TypeError, ValueError)
+        known = next((base for base in builtin if issubclass(raised, base)), None)
+        if known is None or issubclass(family, known):
+            return family
+        parents = (family, known)
+    merged: type[OpError] = type(family.__name__, parents, {"__doc__": family.__doc__})
+    merged.__module__ = family.__module__
+    return merged
+
+
+def _parents(cls: type[OpError]) -> tuple[type[OpError], type[BaseException] | None]:
+    if globals().get(cls.__name__) is cls:
+        return cls, None
+    family, raised = cls.__bases__
+    return family, raised
+
+
+def _rebuild(
+    family: type[OpError],
+    raised: type[BaseException] | None,
+    fields: tuple[str, str, str | None, Any, Any],
+) -> OpError:
+    op, message, argument, given, allowed = fields
+    cls = family if raised is None else _merged(family, raised)
+    error = make(cls, op, message, argument=argument, given=given, allowed=allowed)
+    return error

@@ -1,0 +1,134 @@
+"""The kernels of an op, from TensorFlow's live registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import kernels as registry
+
+# A kernel for each of its compilers makes an op one that XLA compiles; kernels of
+# TensorFlow's retired XLA devices (XLA_CPU, XLA_GPU) are of no use.
+_DEVICES: Mapping[str, tuple[str, ...]] = {
+    "CPU": ("CPU",),
+    "GPU": ("GPU",),
+    "DEFAULT": ("CPU", "GPU"),
+    "XLA_CPU_JIT": ("XLA",),
+    "XLA_GPU_JIT": ("XLA",),
+    "TPU": ("TPU",),
+    "TPU_SYSTEM": ("TPU_SYSTEM",),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Kernel:
+    """A kernel of an op.
+
+    Attributes:
+        device: "CPU", "GPU", or "XLA", which stands for jit_compile and TPU.
+        dtypes: the dtypes that it takes, by type attr; an attr left out may be any.
+        provider: whose kernel it is.
+        available: whether this machine has such a device.
+        label: selects the kernel among others (the `_kernel` attr); "" for the usual.
+        priority: of those that fit, the kernel with the highest runs.
+        host_memory: inputs and outputs that it keeps in the host's memory.
+    """
+
+    device: str
+    dtypes: Mapping[str, tuple[tf.DType, ...]]
+    provider: str
+    available: bool
+    label: str = ""
+    priority: int = 0
+    host_memory: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((self.device, tuple(self.dtypes.items()), self.provider))
+
+    def __repr__(self) -> str:
+        parts = [self.device]
+        for attr, dtypes in self.dtypes.items():
+            parts.append(f"{attr}={'|'.join(dtype.name for dtype in dtypes)}")
+        parts.append(self.provider)
+        if self.label:
+            parts.append(f"label {self.label}")
+        if not self.available:
+            parts.append("no such device here")
+        return f"<Kernel {', '.join(parts)}>"
+
+
+def kernels(op_name: str) -> tuple[Kernel, ...]:
+    """The kernels registered for an op, those of CPU, GPU and XLA first."""
+    _register_compilers()
+    present = {device.device_type for device in tf.config.list_physical_devices()}
+    present |= {"XLA", *(("TPU_SYSTEM",) if "TPU" in present else ())}
+    rows: dict[Kernel, None] = {}
+    # What a device has of its own comes before what any device can use.
+    found = registry.get_registered_kernels_for_op(op_name).kernel
+    for row in sorted(found, key=lambda row: row.device_type == "DEFAULT"):
+        for device in _DEVICES.get(row.device_type, ()):
+            kernel = _kernel(row, device, device in present)
+            if row.device_type != "DEFAULT" or not _served(kernel, rows):
+                rows.setdefault(kernel)
+    order = list(dict.fromkeys(d for devices in _DEVICES.values() for d in devices))
+    return tuple(sorted(rows, key=lambda kernel: order.index(kernel.device)))
+
+
+def _kernel(row: Any, device: str, available: bool) -> Kernel:
+    dtypes = {
+        constraint.name: tuple(map(tf.as_dtype, constraint.allowed_values.list.type))
+        for constraint in row.constraint
+    }
+    return Kernel(
+        device=device,
+        dtypes=MappingProxyType(dtypes),
+        provider=_provider(row),
+        available=available,
+        label=row.label,
+        priority=row.priority,
+        host_memory=tuple(row.host_memory_arg),
+    )
+
+
+def _provider(row: Any) -> str:
+    """Whose kernel a row of the registry is."""
+    del row  # Every kernel is TensorFlow's own until a library says it has others.
+    return "TensorFlow"
+
+
+def _served(kernel: Kernel, rows: Mapping[Kernel, None]) -> bool:
+    return any(
+        row.device == kernel.device
+        and row.label == kernel.label
+        and row.dtypes in ({}, kernel.dtypes)
+        for row in rows
+    )
+
+
+@cache
+def _register_compilers() -> None:
+    """Has TensorFlow register XLA's kernels, which it does when it first compiles."""
+    with tf.init_scope():
+        tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(tf.constant(0))
+
+
+def dtypes_by_device(op_name: str) -> Iterator[tuple[str, str]]:
+    """For each device that can run the op here: its name, and the dtypes in words."""
+    by_device: dict[str, list[Kernel]] = {}
+    for kernel in kernels(op_name):
+        if kernel.available:
+            by_device.setdefault(kernel.device, []).append(kernel)
+    for device, rows in by_device.items():
+        if any(not row.dtypes for row in rows):
+            yield device, "any dtype"
+            continue
+        allowed: dict[str, dict[str, None]] = {}
+        for row in rows:
+            for attr, dtypes in row.dtypes.items():
+                allowed.setdefault(attr, {}).update((d.name, None) for d in dtypes)
+        words = [f"{attr} in {', '.join(names)}" for attr, names in allowed.items()]
+        yield device, "; ".join(words)

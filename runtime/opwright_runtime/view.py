@@ -1,0 +1,78 @@
+"""OpInputs: the inputs and attrs of an operation in a graph, by name."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from opwright_runtime import attrs
+from opwright_runtime.opdef import grouped, length_in
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from opwright_runtime.op import Op
+
+
+class OpInputs:
+    """The inputs and attrs of an operation in a graph, by name.
+
+    Inputs are tensors, or lists of them. Attrs are Python values: `tf.DType`,
+    `tf.TensorShape`, `str` for strings of UTF-8 and `bytes` for others, the protos
+    `TensorProto` and `NameAttrList`, lists of these.
+
+    Raises:
+        OpModeError: the op ran eagerly, where operations leave no trace.
+    """
+
+    def __init__(self, op: Op) -> None:
+        self._op_class = type(op)
+        self._operation = op.op
+        info = type(op).op_def
+        flat = self._operation.inputs
+        length = partial(length_in, self._operation)
+        for arg, value in zip(info.inputs, grouped(info.inputs, flat, length)):
+            self.__dict__[arg.python_name] = value
+
+    @property
+    def op(self) -> tf.Operation:
+        """The operation that this is a view of."""
+        return self._operation
+
+    def __getattr__(self, name: str) -> Any:
+        attr = self._op_class._attr_named(name)
+        value = self.attribute_value(attr.name)
+        self.__dict__[name] = value
+        return value
+
+    def attribute_names(self) -> tuple[str, ...]:
+        """Names of all attrs, as the OpDef spells them."""
+        return tuple(attr.name for attr in self._op_class.op_def.attrs)
+
+    def attribute_value(self, name: str) -> Any:
+        """The value of an attr, by the OpDef's name for it.
+
+        Raises:
+            ValueError: the operation has no such attr.
+        """
+        attr = self._op_class.op_def.attr.get(name)
+        try:
+            value = self._operation.get_attr(name)
+        except ValueError:
+            # A graph older than the attr lacks it: TensorFlow takes its default.
+            if attr is None or attr.default is None:
+                raise
+            return attr.default
+        return value if attr is None else attrs.from_operation(attr.kind, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every input and attr by its Python name."""
+        info = self._op_class.op_def
+        names = [field.python_name for field in (*info.inputs, *info.attrs)]
+        return {name: getattr(self, name) for name in names}
+
+    def __repr__(self) -> str:
+        fields = ", ".join(
+            f"{name}={value!r}" for name, value in self.as_dict().items()
+        )
+        return f"{type(self).__name__}({fields})"
