@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -185,6 +185,9 @@ def _environment() -> jinja2.Environment:
 def _view(op: Op) -> OpView:
     cls = naming.class_name(op.name)
     class_attrs = _output_types(op)
+    twins = naming.function_variables(
+        [attr.name for attr in op.attrs if attr.kind == "type"]
+    )
     outputs = tuple(
         Field(naming.output(arg.name), _output(arg, class_attrs, naming.type_variable))
         for arg in op.outputs
@@ -192,7 +195,7 @@ def _view(op: Op) -> OpView:
     inputs = tuple(
         Field(
             naming.view(arg.name),
-            _output(arg, class_attrs, naming.function_variable),
+            _output(arg, class_attrs, twins.__getitem__),
             op_def_name=arg.name,
         )
         for arg in op.inputs
@@ -209,10 +212,10 @@ def _view(op: Op) -> OpView:
         )
         for attr in op.options
     )
-    signature, overloads = _signatures(op, cls, class_attrs)
+    signature, overloads = _signatures(op, cls, class_attrs, twins)
     used = {arg.type_attr for arg in op.inputs}
     read = [name for name in class_attrs if name in used]
-    variables = _type_variables(op, class_attrs, (signature, *overloads))
+    variables = _type_variables(op, class_attrs, twins, (signature, *overloads))
     operands = [naming.argument(arg.name) for arg in op.inputs]
     view = OpView(
         source=_relative(op.source),
@@ -233,7 +236,7 @@ def _view(op: Op) -> OpView:
         uses_numpy=any("np." in (option.default or "") for option in options),
         type_variables=variables,
         generic=_brackets(map(naming.type_variable, class_attrs)),
-        read_generic=_brackets(map(naming.function_variable, read)),
+        read_generic=_brackets(twins[name] for name in read),
         read_as=_brackets(map(naming.type_variable, read)),
         outputs=outputs,
         slots=_tuple([docs.quoted(output.name) for output in outputs]),
@@ -286,10 +289,10 @@ def _output(
     return f"list[Output[{inner}]]" if arg.count is not None else f"Output[{inner}]"
 
 
-def _operand(arg: Arg, variable: Callable[[str], str]) -> str:
+def _operand(arg: Arg, twins: Mapping[str, str]) -> str:
     if arg.type_list_attr is not None:
         return "Sequence[Operand[AnyDType]]"
-    inner = DTYPES[arg.dtype] if arg.dtype else variable(arg.type_attr or "")
+    inner = DTYPES[arg.dtype] if arg.dtype else twins[arg.type_attr or ""]
     no_values = arg.is_ref or arg.dtype in ("resource", "variant")
     text = f"{'TensorOperand' if no_values else 'Operand'}[{inner}]"
     return f"Sequence[{text}]" if arg.count is not None else text
@@ -314,7 +317,7 @@ def _read(attr: Attr) -> str:
 
 
 def _signatures(
-    op: Op, cls: str, class_attrs: tuple[str, ...]
+    op: Op, cls: str, class_attrs: tuple[str, ...], twins: Mapping[str, str]
 ) -> tuple[Signature, tuple[Signature, ...]]:
     """The signature of `create`, and its overloads where a dtype is an argument.
 
@@ -333,8 +336,7 @@ def _signatures(
     ) -> Signature:
         """`defaults`: the optional dtypes that it has, with the default to show."""
         positional = [
-            Field(naming.argument(arg.name), _operand(arg, naming.function_variable))
-            for arg in op.inputs
+            Field(naming.argument(arg.name), _operand(arg, twins)) for arg in op.inputs
         ]
         keywords = []
         for attr in op.required:
@@ -344,9 +346,7 @@ def _signatures(
                 positional.append(Field(name, annotation))
             elif attr.name in defaults:
                 keywords.append(Field(name, annotation, defaults[attr.name]))
-        parameters = [
-            returned.get(name) or naming.function_variable(name) for name in class_attrs
-        ]
+        parameters = [returned.get(name) or twins[name] for name in class_attrs]
         returns = f"{cls}{_brackets(parameters)}"
         return Signature(tuple(positional), tuple(keywords), returns)
 
@@ -362,7 +362,7 @@ def _signatures(
     for count in range(len(optional), -1, -1):
         for left_out in itertools.combinations([a.name for a in optional], count):
             typed = {
-                attr.name: f"type[{naming.function_variable(attr.name)}]"
+                attr.name: f"type[{twins[attr.name]}]"
                 for attr in followed
                 if attr.name not in left_out
             }
@@ -387,7 +387,10 @@ def _argument(attr: Attr) -> str:
 
 
 def _type_variables(
-    op: Op, class_attrs: tuple[str, ...], signatures: Sequence[Signature]
+    op: Op,
+    class_attrs: tuple[str, ...],
+    twins: Mapping[str, str],
+    signatures: Sequence[Signature],
 ) -> tuple[TypeVariable, ...]:
     variables = []
     used = " ".join(
@@ -401,9 +404,8 @@ def _type_variables(
         bound = union(attr.allowed)
         if attr.name in class_attrs:
             variables.append(TypeVariable(naming.type_variable(attr.name), bound))
-        twin = naming.function_variable(attr.name)
-        if f"[{twin}]" in used or f"[{twin}," in used or f" {twin}" in used:
-            variables.append(TypeVariable(twin, bound))
+        if re.search(rf"\b{twins[attr.name]}\b", used):
+            variables.append(TypeVariable(twins[attr.name], bound))
     return tuple(variables)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -114,11 +114,20 @@ def type_variable(attr: str) -> Identifier:
     return Identifier("".join(part[:1].upper() + part[1:] for part in attr.split("_")))
 
 
-def function_variable(attr: str) -> Identifier:
-    """Its twin for `create` and the function: `U`, `Uidx`, `UOutType`."""
-    name = type_variable(attr)
-    tail = name[1:] if name.startswith("T") and name[1:2] != "_" else name
-    return Identifier("U" + tail)
+def function_variables(attrs: Sequence[str]) -> dict[str, Identifier]:
+    """Their twins for `create` and the function: `U`, `Uidx`, `UOutType`.
+
+    The next letter serves where that is the name of another type attr.
+    """
+    taken: set[str] = set(map(type_variable, attrs))
+    twins: dict[str, Identifier] = {}
+    for attr in attrs:
+        name = type_variable(attr)
+        tail = name[1:] if name.startswith("T") else name
+        twin = next(letter + tail for letter in "UVWXYZ" if letter + tail not in taken)
+        taken.add(twin)
+        twins[attr] = Identifier(twin)
+    return twins
 
 
 def public_names(op_name: str) -> Iterator[tuple[str, str]]:

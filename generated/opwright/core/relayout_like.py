@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["RelayoutLike", "relayout_like"]
 
 T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
+V = TypeVar("V", bound="TType")
 UU = TypeVar("UU", bound="TType")
 
 
-class RelayoutLikeInputs(OpInputs, Generic[U]):
+class RelayoutLikeInputs(OpInputs, Generic[V]):
     """Inputs and attributes of RelayoutLike in a graph."""
 
-    input: Output[U]
+    input: Output[V]
     layout_input: Output[AnyDType]
     T: DType
     U: DType
@@ -51,8 +51,8 @@ class RelayoutLike(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], layout_input: Operand[UU]
-    ) -> RelayoutLike[U]:
+        scope: Scope, input: Operand[V], layout_input: Operand[UU]
+    ) -> RelayoutLike[V]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,7 +63,7 @@ class RelayoutLike(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RelayoutLike[U] = RelayoutLike()
+        op: RelayoutLike[V] = RelayoutLike()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -77,7 +77,7 @@ class RelayoutLike(Op, Generic[T]):
 
 
 def relayout_like(
-    input: Operand[U], layout_input: Operand[UU], *, name: str | None = None
-) -> RelayoutLike[U]:
+    input: Operand[V], layout_input: Operand[UU], *, name: str | None = None
+) -> RelayoutLike[V]:
     """`RelayoutLike.create` in the current scope."""
     return RelayoutLike.create(Scope.current(name), input, layout_input)

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["FusedBatchNormGradV2", "fused_batch_norm_grad_v2"]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32")
+V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32")
 U = TypeVar("U", bound="TFloat32")
 UU = TypeVar("UU", bound="TFloat32")
 
 
-class FusedBatchNormGradV2Inputs(OpInputs, Generic[U, UU]):
+class FusedBatchNormGradV2Inputs(OpInputs, Generic[V, UU]):
     """Inputs and attributes of FusedBatchNormGradV2 in a graph."""
 
-    y_backprop: Output[U]
-    x: Output[U]
+    y_backprop: Output[V]
+    x: Output[V]
     scale: Output[TFloat32]
     reserve_space_1: Output[UU]
     reserve_space_2: Output[UU]
@@ -117,13 +117,13 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
     @staticmethod
     def create(
         scope: Scope,
-        y_backprop: Operand[U],
-        x: Operand[U],
+        y_backprop: Operand[V],
+        x: Operand[V],
         scale: Operand[TFloat32],
         reserve_space_1: Operand[UU],
         reserve_space_2: Operand[UU],
         *options: Options,
-    ) -> FusedBatchNormGradV2[U, UU]:
+    ) -> FusedBatchNormGradV2[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -138,7 +138,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormGradV2[U, UU] = FusedBatchNormGradV2()
+        op: FusedBatchNormGradV2[V, UU] = FusedBatchNormGradV2()
         opts = FusedBatchNormGradV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -184,8 +184,8 @@ DEFAULTS = FusedBatchNormGradV2.Options()
 
 
 def fused_batch_norm_grad_v2(
-    y_backprop: Operand[U],
-    x: Operand[U],
+    y_backprop: Operand[V],
+    x: Operand[V],
     scale: Operand[TFloat32],
     reserve_space_1: Operand[UU],
     reserve_space_2: Operand[UU],
@@ -194,7 +194,7 @@ def fused_batch_norm_grad_v2(
     data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
     is_training: bool = default(True),
     name: str | None = None,
-) -> FusedBatchNormGradV2[U, UU]:
+) -> FusedBatchNormGradV2[V, UU]:
     """`FusedBatchNormGradV2.create` in the current scope, with
     FusedBatchNormGradV2.Options as keywords.
     """

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["FusedBatchNormGradV3", "fused_batch_norm_grad_v3"]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32")
+V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32")
 U = TypeVar("U", bound="TFloat32")
 UU = TypeVar("UU", bound="TFloat32")
 
 
-class FusedBatchNormGradV3Inputs(OpInputs, Generic[U, UU]):
+class FusedBatchNormGradV3Inputs(OpInputs, Generic[V, UU]):
     """Inputs and attributes of FusedBatchNormGradV3 in a graph."""
 
-    y_backprop: Output[U]
-    x: Output[U]
+    y_backprop: Output[V]
+    x: Output[V]
     scale: Output[TFloat32]
     reserve_space_1: Output[UU]
     reserve_space_2: Output[UU]
@@ -120,14 +120,14 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
     @staticmethod
     def create(
         scope: Scope,
-        y_backprop: Operand[U],
-        x: Operand[U],
+        y_backprop: Operand[V],
+        x: Operand[V],
         scale: Operand[TFloat32],
         reserve_space_1: Operand[UU],
         reserve_space_2: Operand[UU],
         reserve_space_3: Operand[UU],
         *options: Options,
-    ) -> FusedBatchNormGradV3[U, UU]:
+    ) -> FusedBatchNormGradV3[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -143,7 +143,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormGradV3[U, UU] = FusedBatchNormGradV3()
+        op: FusedBatchNormGradV3[V, UU] = FusedBatchNormGradV3()
         opts = FusedBatchNormGradV3.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -190,8 +190,8 @@ DEFAULTS = FusedBatchNormGradV3.Options()
 
 
 def fused_batch_norm_grad_v3(
-    y_backprop: Operand[U],
-    x: Operand[U],
+    y_backprop: Operand[V],
+    x: Operand[V],
     scale: Operand[TFloat32],
     reserve_space_1: Operand[UU],
     reserve_space_2: Operand[UU],
@@ -201,7 +201,7 @@ def fused_batch_norm_grad_v3(
     data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
     is_training: bool = default(True),
     name: str | None = None,
-) -> FusedBatchNormGradV3[U, UU]:
+) -> FusedBatchNormGradV3[V, UU]:
     """`FusedBatchNormGradV3.create` in the current scope, with
     FusedBatchNormGradV3.Options as keywords.
     """

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["FusedBatchNormV2", "fused_batch_norm_v2"]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32")
+V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32")
 U = TypeVar("U", bound="TFloat32")
 UU = TypeVar("UU", bound="TFloat32")
 
 
-class FusedBatchNormV2Inputs(OpInputs, Generic[U, UU]):
+class FusedBatchNormV2Inputs(OpInputs, Generic[V, UU]):
     """Inputs and attributes of FusedBatchNormV2 in a graph."""
 
-    x: Output[U]
+    x: Output[V]
     scale: Output[UU]
     offset: Output[UU]
     mean: Output[UU]
@@ -128,13 +128,13 @@ class FusedBatchNormV2(Op, Generic[T, U]):
     @staticmethod
     def create(
         scope: Scope,
-        x: Operand[U],
+        x: Operand[V],
         scale: Operand[UU],
         offset: Operand[UU],
         mean: Operand[UU],
         variance: Operand[UU],
         *options: Options,
-    ) -> FusedBatchNormV2[U, UU]:
+    ) -> FusedBatchNormV2[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +149,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormV2[U, UU] = FusedBatchNormV2()
+        op: FusedBatchNormV2[V, UU] = FusedBatchNormV2()
         opts = FusedBatchNormV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -198,7 +198,7 @@ DEFAULTS = FusedBatchNormV2.Options()
 
 
 def fused_batch_norm_v2(
-    x: Operand[U],
+    x: Operand[V],
     scale: Operand[UU],
     offset: Operand[UU],
     mean: Operand[UU],
@@ -209,7 +209,7 @@ def fused_batch_norm_v2(
     data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
     is_training: bool = default(True),
     name: str | None = None,
-) -> FusedBatchNormV2[U, UU]:
+) -> FusedBatchNormV2[V, UU]:
     """`FusedBatchNormV2.create` in the current scope, with FusedBatchNormV2.Options
     as keywords.
     """

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["FusedBatchNormV3", "fused_batch_norm_v3"]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32")
+V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32")
 U = TypeVar("U", bound="TBfloat16 | TFloat32")
 UU = TypeVar("UU", bound="TBfloat16 | TFloat32")
 
 
-class FusedBatchNormV3Inputs(OpInputs, Generic[U, UU]):
+class FusedBatchNormV3Inputs(OpInputs, Generic[V, UU]):
     """Inputs and attributes of FusedBatchNormV3 in a graph."""
 
-    x: Output[U]
+    x: Output[V]
     scale: Output[UU]
     offset: Output[UU]
     mean: Output[UU]
@@ -134,13 +134,13 @@ class FusedBatchNormV3(Op, Generic[T, U]):
     @staticmethod
     def create(
         scope: Scope,
-        x: Operand[U],
+        x: Operand[V],
         scale: Operand[UU],
         offset: Operand[UU],
         mean: Operand[UU],
         variance: Operand[UU],
         *options: Options,
-    ) -> FusedBatchNormV3[U, UU]:
+    ) -> FusedBatchNormV3[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +155,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormV3[U, UU] = FusedBatchNormV3()
+        op: FusedBatchNormV3[V, UU] = FusedBatchNormV3()
         opts = FusedBatchNormV3.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -205,7 +205,7 @@ DEFAULTS = FusedBatchNormV3.Options()
 
 
 def fused_batch_norm_v3(
-    x: Operand[U],
+    x: Operand[V],
     scale: Operand[UU],
     offset: Operand[UU],
     mean: Operand[UU],
@@ -216,7 +216,7 @@ def fused_batch_norm_v3(
     data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
     is_training: bool = default(True),
     name: str | None = None,
-) -> FusedBatchNormV3[U, UU]:
+) -> FusedBatchNormV3[V, UU]:
     """`FusedBatchNormV3.create` in the current scope, with FusedBatchNormV3.Options
     as keywords.
     """
