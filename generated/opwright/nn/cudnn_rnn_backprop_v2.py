@@ -52,9 +52,9 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
     names. Give it the forward op's inputs, outputs and options as they were, and a
     forward op with `is_training` true.
 
-    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise, and
-    the number of layers follows from the first state: layers = size of its state axis /
-    dirs.
+    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise. The
+    number of layers is not an option: it is what the layers * dirs dimension of
+    `input_h` says.
 
     InvalidArgument: an output of the forward op or its gradient has another shape than
     the inputs imply. `reserve_space` holds no description of itself on the GPU: one of

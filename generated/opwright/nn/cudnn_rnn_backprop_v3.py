@@ -55,9 +55,9 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
     nothing. Give it the forward op's inputs, outputs and options as they were, and a
     forward op with `is_training` true. `sequence_lengths` has no gradient.
 
-    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise, and
-    the number of layers follows from the first state: layers = size of its state axis /
-    dirs.
+    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise. The
+    number of layers is not an option: it is what the layers * dirs dimension of
+    `input_h` says.
 
     With `time_major` false the note on the layout of states at CudnnRNNV3 holds for
     their gradients too.

@@ -62,8 +62,8 @@ class CudnnRNNParamsSize(Op, Generic[S]):
 
     Gates come in the order i, f, g, o for `lstm` and r, z, n for `gru`; a plain cell
     has one. In layers after the first, W_ih multiplies dirs * num_units values. With
-    `skip_input` layer 0 has no W_ih. This is the order of torch.nn.LSTM and
-    torch.nn.GRU, whose tensors can be concatenated as they are. cuDNN does not promise
+    `skip_input` layer 0 has no W_ih. Gates and matrices are those of torch.nn.LSTM and
+    torch.nn.GRU: their weights concatenated, then their biases. cuDNN does not promise
     it for other dtypes or releases: to store parameters, use CudnnRNNParamsToCanonical.
 
     With `num_proj` > 0 each layer and direction also has a projection [num_proj,

@@ -61,9 +61,9 @@ class CudnnRNNV2(Op, Generic[T]):
         n = tanh(W x + b_W + r * (R h + b_R))
         h' = (1 - z) * n + z * h
 
-    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise, and
-    the number of layers follows from the first state: layers = size of its state axis /
-    dirs.
+    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise. The
+    number of layers is not an option: it is what the layers * dirs dimension of
+    `input_h` says.
 
     The masks of dropout change from call to call even with equal seeds. The gradient is
     CudnnRNNBackpropV2; TensorFlow's gradient function raises ValueError when

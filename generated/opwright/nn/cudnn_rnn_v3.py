@@ -65,9 +65,9 @@ class CudnnRNNV3(Op, Generic[T]):
 
     With `num_proj` = P > 0 an LSTM's hidden state becomes W_hr h', of size P.
 
-    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise, and
-    the number of layers follows from the first state: layers = size of its state axis /
-    dirs.
+    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise. The
+    number of layers is not an option: it is what the layers * dirs dimension of
+    `input_h` says.
 
     With `time_major` false a state's shape is [batch, layers * dirs, units].
     TensorFlow's GPU kernel checks that shape, but hands the buffer to cuDNN, which
@@ -97,7 +97,7 @@ class CudnnRNNV3(Op, Generic[T]):
         reserve_space: `T`, [reserve_size] if is_training else []. Opaque intermediates
             for the backward op: their size and layout are the kernel's own. A dummy
             scalar outside training.
-        host_reserved: int8, []. A dummy: this version of the op has nothing to put
+        host_reserved: int8, []. A dummy; this version of the op has nothing to put
             here.
     """
 
