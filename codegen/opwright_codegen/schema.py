@@ -1,0 +1,135 @@
+"""The JSON schema of an opdef, for completion and checks in editors.
+
+`load.py` is stricter: it also knows what names refer to, and where a file must lie.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from opwright_codegen.types import DTYPES, KINDS
+
+Schema = dict[str, Any]
+
+_NAME = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]*$"}
+_OP_NAME = {
+    "type": "string",
+    "pattern": "^([A-Za-z][A-Za-z0-9_]*>)*[A-Za-z][A-Za-z0-9_]*$",
+}
+_TEXT = {"type": "string", "minLength": 1}
+_FLAG = {"type": "boolean"}
+
+
+def _table(needed: tuple[str, ...], **keys: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": keys,
+        "required": list(needed),
+        "additionalProperties": False,
+    }
+
+
+def _described(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def schema() -> Schema:
+    """The schema, as JSON Schema 2020-12."""
+    dtypes = sorted(DTYPES)
+    arg = _table(
+        ("name",),
+        name=_described(_NAME, "As the OpDef names it."),
+        type=_described(
+            {"anyOf": [{"enum": dtypes}, _NAME]}, "A dtype, or an attr of kind type."
+        ),
+        types=_described(_NAME, "For a list of any dtypes: an attr of list(type)."),
+        count=_described(_NAME, "For a list of one dtype: the attr of its length."),
+        ref=_described(_FLAG, "Whether it is a reference, which only graphs have."),
+        full_type=_described({"$ref": "#/$defs/full_type"}, "Its FullTypeDef."),
+        shape=_described(_TEXT, "By hand: [batch, units], scalar, [] if ... else ..."),
+        doc=_described(_TEXT, "By hand: what it is, in a sentence or two."),
+    )
+    arg["oneOf"] = [{"required": ["type"]}, {"required": ["types"]}]
+    attr = _table(
+        ("name", "type"),
+        name=_described(_NAME, "As the OpDef names it."),
+        type=_described({"enum": list(KINDS)}, "The kind of its values."),
+        default={"description": "A value of its kind; a shape is a list or 'unknown'."},
+        allowed=_described(
+            {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            "Of kind string or type: the values that are allowed.",
+        ),
+        minimum=_described(
+            {"type": "integer"}, "Of an int: the least value. Of a list: its length."
+        ),
+        doc=_described(_TEXT, "By hand: meaning, unit, what special values mean."),
+    )
+    full_type = _table(
+        ("type_id",),
+        type_id={"type": "string", "pattern": "^TFT_[A-Z0-9_]+$"},
+        s={"type": "string"},
+        args=_list({"$ref": "#/$defs/full_type"}),
+    )
+    deprecated = _table(
+        ("version",),
+        version=_described(
+            {"type": "integer", "minimum": 1}, "GraphDefs from it on refuse the op."
+        ),
+        explanation={"type": "string"},
+        replacement=_described(_OP_NAME, "By hand: the op to use instead."),
+    )
+    op = _table(
+        ("op", "group"),
+        op=_described(_OP_NAME, "OP_NAME; the file has the same name."),
+        group=_described(
+            {"type": "string", "pattern": "^[a-z][a-z0-9_]*(\\.[a-z][a-z0-9_]*)*$"},
+            "The package that the class goes to; the file's folder has the same name.",
+        ),
+        summary=_described(_TEXT, "By hand: one line that ends with a period."),
+        description=_described(_TEXT, "By hand: paragraphs."),
+        stateful=_FLAG,
+        commutative=_FLAG,
+        aggregate=_FLAG,
+        allows_uninitialized_input=_FLAG,
+        distributed_communication=_FLAG,
+        deprecated=deprecated,
+        gradient_of=_described(_OP_NAME, "By hand: the op that it differentiates."),
+        kernels=_described(
+            _table((), **{d: {"const": "opwright"} for d in ("CPU", "GPU", "XLA")}),
+            "Kernels that opwright's own library brings.",
+        ),
+        inputs=_list({"$ref": "#/$defs/arg"}),
+        outputs=_list({"$ref": "#/$defs/arg"}),
+        attrs=_described(
+            _list({"$ref": "#/$defs/attr"}),
+            "Settled by inputs, or arguments of create.",
+        ),
+        options=_described(
+            _list({"$ref": "#/$defs/attr"}),
+            "With a default, settled by no input: fields of Options.",
+        ),
+        attr_order=_described(
+            _list(_NAME), "The OpDef's order, where the sections change it."
+        ),
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "opdef",
+        "description": "Definition of one TensorFlow op.",
+        **op,
+        "$defs": {"arg": arg, "attr": attr, "full_type": full_type},
+    }
+
+
+def text() -> str:
+    """The schema as it is kept in opdefs/schema.json."""
+    return json.dumps(schema(), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    print(text(), end="")
