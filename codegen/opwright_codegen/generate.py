@@ -171,8 +171,8 @@ def _generator_digest() -> str:
 
 
 def _present(root: Path) -> Iterator[tuple[str, str]]:
-    """Every module below `root` with its digest."""
-    for path in root.rglob("*.py"):
+    """Every file below `root` that a run could have written, with its digest."""
+    for path in [*root.rglob("*.py"), *root.glob("py.typed")]:
         yield path.relative_to(root).as_posix(), _digest(path.read_bytes())
 
 
@@ -278,7 +278,8 @@ def _shared_sources(
         return repr((kind, arguments)).encode(), build
 
     table = sorted((name, group) for group, ops in groups.items() for name in ops)
-    sources = {
+    sources: dict[str, tuple[bytes, Callable[[], str]]] = {
+        "py.typed": (b"", lambda: ""),
         "__init__.py": shared("root_source", package),
         "_table.py": shared("table_source", package, table),
     }
