@@ -77,7 +77,7 @@ class CudnnRNNParamsSize(Op, Generic[S]):
     `S`: int32 or int64.
 
     Attributes:
-        params_size: `S`, [1]. Length that `params` of the forward op must have, in
+        params_size: `S`, [1]. Length that params of the forward op must have, in
             elements of T.
     """
 

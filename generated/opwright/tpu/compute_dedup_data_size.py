@@ -26,8 +26,8 @@ class ComputeDedupDataSize(Op):
 
     A constant of the configuration, known when the computation is compiled.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: `config` does not parse.
 

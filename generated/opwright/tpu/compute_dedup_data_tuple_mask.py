@@ -26,11 +26,11 @@ class ComputeDedupDataTupleMaskInputs(OpInputs):
 class ComputeDedupDataTupleMask(Op):
     """Types and lengths of the parts of the deduplication data.
 
-    The mask is what SplitDedupData and MergeDedupData take, serialized, as
-    `tuple_mask`. It is known when the computation is compiled.
+    The mask is what SplitDedupData and MergeDedupData take, serialized, as tuple_mask.
+    It is known when the computation is compiled.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: `config` does not parse.
 

@@ -32,11 +32,11 @@ class ComputeDedupDataTupleMaskV2(Op):
     ComputeDedupDataTupleMask with the setup's results as attrs, for a compiler that
     does not share the state in which FinalizeTPUEmbedding leaves them.
 
-    The mask is what SplitDedupData and MergeDedupData take, serialized, as
-    `tuple_mask`. It is known when the computation is compiled.
+    The mask is what SplitDedupData and MergeDedupData take, serialized, as tuple_mask.
+    It is known when the computation is compiled.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: `config` does not parse.
 

@@ -26,8 +26,8 @@ class IsTPUEmbeddingInitializedInputs(OpInputs):
 class IsTPUEmbeddingInitialized(Op):
     """Whether the TPU system's embedding engine is set up.
 
-    Answers at once, with false where nothing was configured; it does not wait for a
-    setup that is under way.
+    Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine up
+    twice.
 
     Stateful.
 

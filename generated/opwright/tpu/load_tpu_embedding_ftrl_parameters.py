@@ -44,9 +44,8 @@ class LoadTPUEmbeddingFTRLParameters(Op):
     num_shards shards one more. Under the sharding strategy MOD they are the ids with id
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
-    The update, with w a row, g its gradient and lr the learning rate:
-
-    With p = a^-lr_power before the step and p' after it,
+    The update, with w a row, g its gradient, lr the learning rate, p = a^-lr_power
+    before the step and p' after it:
 
       a += g^2
       z += g - (p' - p) * w / lr

@@ -51,7 +51,8 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
     TensorFlow publishes the algorithm's hyperparameters, not its update; it calls it a
-    variant of Shamir's (COLT 2015).
+    variant of the one in Shamir, "Minimum Description Length (MDL) Regularization for
+    Online Learning", 2015.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
     shapes differ; the table is unknown, or has another optimizer; a shard would be

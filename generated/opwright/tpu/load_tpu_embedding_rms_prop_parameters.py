@@ -120,8 +120,9 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
             scope: graph, name, device and control dependencies of the op.
             parameters: float32, [rows of this shard, dimension]. Rows of the table, w.
             ms: float32, [rows of this shard, dimension]. Running mean of squared
-                gradients.
-            mom: float32, [rows of this shard, dimension]. Momentum.
+                gradients, ms.
+            mom: float32, [rows of this shard, dimension]. Momentum of the scaled
+                gradients, mom.
             num_shards: int. Number of shards that each table is cut into: the hosts of
                 the system.
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's

@@ -51,8 +51,8 @@ class MergeDedupData(Op):
     that the mask lists, in its order, for XlaRecvTPUEmbeddingActivations and
     XlaSendTPUEmbeddingGradients.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: an input is not a vector, its length is not the sum over the mask,
     or the mask does not parse or has a type other than 0 and 1; with sharding, a length

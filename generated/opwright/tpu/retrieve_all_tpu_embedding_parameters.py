@@ -30,8 +30,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     """Reads all tables and their slots from TPU memory.
 
     Returns one host's shard of every table, in the order of the configuration. Call it
-    between steps: a step under way may or may not be in it. It is what the ops for
-    single tables become.
+    between steps. It is what the ops for single tables become.
 
     A table's slots are those of its Load op, in that order, and after them its gradient
     accumulators where the configuration has gradient accumulation on. SGD has none,

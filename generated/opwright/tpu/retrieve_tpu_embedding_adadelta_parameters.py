@@ -36,8 +36,7 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
     """Reads a table trained by Adadelta from TPU memory.
 
     Returns one host's shard of a table and its slots `accumulators`, `updates`, as
-    before writing a checkpoint. Call it between steps: a step under way may or may not
-    be in it.
+    before writing a checkpoint. Call it between steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.

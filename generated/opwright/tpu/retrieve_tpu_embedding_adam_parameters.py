@@ -34,8 +34,7 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
     """Reads a table trained by Adam from TPU memory.
 
     Returns one host's shard of a table and its slots `momenta`, `velocities`, as before
-    writing a checkpoint. Call it between steps: a step under way may or may not be in
-    it.
+    writing a checkpoint. Call it between steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.

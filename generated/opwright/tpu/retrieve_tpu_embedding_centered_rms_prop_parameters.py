@@ -38,8 +38,7 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
     """Reads a table trained by centered RMSProp from TPU memory.
 
     Returns one host's shard of a table and its slots `ms`, `mom`, `mg`, as before
-    writing a checkpoint. Call it between steps: a step under way may or may not be in
-    it.
+    writing a checkpoint. Call it between steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.
@@ -63,9 +62,11 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
 
     Attributes:
         parameters: float32, [rows of this shard, dimension]. Rows of the table, w.
-        ms: float32, [rows of this shard, dimension]. Running mean of squared gradients.
-        mom: float32, [rows of this shard, dimension]. Momentum.
-        mg: float32, [rows of this shard, dimension]. Running mean of gradients.
+        ms: float32, [rows of this shard, dimension]. Running mean of squared gradients,
+            ms.
+        mom: float32, [rows of this shard, dimension]. Momentum of the scaled gradients,
+            mom.
+        mg: float32, [rows of this shard, dimension]. Running mean of gradients, mg.
     """
 
     OP_NAME = "RetrieveTPUEmbeddingCenteredRMSPropParameters"

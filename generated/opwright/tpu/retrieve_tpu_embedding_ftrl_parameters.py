@@ -34,8 +34,7 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
     """Reads a table trained by FTRL from TPU memory.
 
     Returns one host's shard of a table and its slots `accumulators`, `linears`, as
-    before writing a checkpoint. Call it between steps: a step under way may or may not
-    be in it.
+    before writing a checkpoint. Call it between steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.
@@ -44,9 +43,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
     num_shards shards one more. Under the sharding strategy MOD they are the ids with id
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
-    The update, with w a row, g its gradient and lr the learning rate:
-
-    With p = a^-lr_power before the step and p' after it,
+    The update, with w a row, g its gradient, lr the learning rate, p = a^-lr_power
+    before the step and p' after it:
 
       a += g^2
       z += g - (p' - p) * w / lr

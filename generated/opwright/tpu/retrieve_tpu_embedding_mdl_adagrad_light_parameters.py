@@ -38,8 +38,7 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
     """Reads a table trained by MDL Adagrad Light from TPU memory.
 
     Returns one host's shard of a table and its slots `accumulators`, `weights`,
-    `benefits`, as before writing a checkpoint. Call it between steps: a step under way
-    may or may not be in it.
+    `benefits`, as before writing a checkpoint. Call it between steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.
@@ -49,7 +48,8 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
     TensorFlow publishes the algorithm's hyperparameters, not its update; it calls it a
-    variant of Shamir's (COLT 2015).
+    variant of the one in Shamir, "Minimum Description Length (MDL) Regularization for
+    Online Learning", 2015.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
     is unknown, or has another optimizer; a shard would be empty. NotFound or

@@ -38,7 +38,7 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
     """Reads a table trained by proximal Adagrad from TPU memory.
 
     Returns one host's shard of a table and its slot `accumulators`, as before writing a
-    checkpoint. Call it between steps: a step under way may or may not be in it.
+    checkpoint. Call it between steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.

@@ -36,7 +36,7 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
     """Reads a table trained by RMSProp from TPU memory.
 
     Returns one host's shard of a table and its slots `ms`, `mom`, as before writing a
-    checkpoint. Call it between steps: a step under way may or may not be in it.
+    checkpoint. Call it between steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.
@@ -59,8 +59,10 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
 
     Attributes:
         parameters: float32, [rows of this shard, dimension]. Rows of the table, w.
-        ms: float32, [rows of this shard, dimension]. Running mean of squared gradients.
-        mom: float32, [rows of this shard, dimension]. Momentum.
+        ms: float32, [rows of this shard, dimension]. Running mean of squared gradients,
+            ms.
+        mom: float32, [rows of this shard, dimension]. Momentum of the scaled gradients,
+            mom.
     """
 
     OP_NAME = "RetrieveTPUEmbeddingRMSPropParameters"

@@ -38,7 +38,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
     """Reads a table trained by gradient descent from TPU memory.
 
     Returns one host's shard of a table, as before writing a checkpoint. Call it between
-    steps: a step under way may or may not be in it.
+    steps.
 
     TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
     there, into one RetrieveAllTPUEmbeddingParameters.

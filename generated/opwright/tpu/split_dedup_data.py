@@ -55,8 +55,8 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
     outputs are sums over the mask. For the mask [[0, 2], [1, 1], [0, 1]] a tuple ([1,
     2], [0.1], [3]) becomes [1, 2, 3] and [0.1]. MergeDedupData is the inverse.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: the mask does not parse or is no matrix, has a type other than 0
     and 1, or does not have a row for each part; or a part of the tuple is not a vector.

@@ -45,8 +45,8 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
     feature. Without them there is one a table, whose row b * num_features + f is
     feature f of example b.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: `config` does not parse, or `num_tables` is not the number of its
     features, or of its tables if it has no features.

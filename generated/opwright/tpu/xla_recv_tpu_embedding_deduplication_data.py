@@ -34,8 +34,8 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
     They go, as they are, to the step's XlaRecvTPUEmbeddingActivations and
     XlaSendTPUEmbeddingGradients.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: `config` does not parse.
 

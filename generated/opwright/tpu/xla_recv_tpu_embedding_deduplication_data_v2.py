@@ -40,8 +40,8 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
     They go, as they are, to the step's XlaRecvTPUEmbeddingActivations and
     XlaSendTPUEmbeddingGradients.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: `config` does not parse.
 

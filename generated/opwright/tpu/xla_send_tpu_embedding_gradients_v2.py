@@ -51,8 +51,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
     accumulation, which is on unless disabled, all gradients of a row are summed and
     applied at once; without it each occurrence of an id is an update of its own.
 
-    The op exists inside of TPU computations only: it is compiled by XLA into the
-    program for the embedding core, and has no kernel elsewhere.
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
 
     InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
