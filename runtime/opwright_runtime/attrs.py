@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2, tensor_pb2
-from tensorflow.python.eager import execute as _execute
-from tensorflow.python.framework import op_def_library
 
+from opwright_runtime.internals import (
+    NameAttrList,
+    TensorProto,
+    eager_execute,
+    op_def_library,
+)
 from opwright_runtime.types import as_dtype
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 INT64 = range(-(2**63), 2**63)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A value is none that the attr takes; `allowed` says which ones are."""
 
     def __init__(self, allowed: object) -> None:
@@ -36,27 +39,27 @@ def element(kind: str) -> str:
 
 def _int(value: Any) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
-        raise Refused("an int")
+        raise RefusedError("an int")
     if int(value) not in INT64:
-        raise Refused("an int of 64 bits")
+        raise RefusedError("an int of 64 bits")
     return int(value)
 
 
 def _float(value: Any) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-        raise Refused("a float")
+        raise RefusedError("a float")
     return float(value)
 
 
 def _bool(value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
-        raise Refused("a bool")
+        raise RefusedError("a bool")
     return bool(value)
 
 
 def _string(value: Any) -> str | bytes:
     if not isinstance(value, (str, bytes)):
-        raise Refused("a str or bytes")
+        raise RefusedError("a str or bytes")
     return value
 
 
@@ -64,32 +67,32 @@ def _type(value: Any) -> tf.DType:
     try:
         return as_dtype(value)
     except TypeError:
-        raise Refused("a dtype, such as TFloat32 or tf.float32") from None
+        raise RefusedError("a dtype, such as TFloat32 or tf.float32") from None
 
 
 def _shape(value: Any) -> tf.TensorShape:
     try:
         return tf.TensorShape(value)
     except (TypeError, ValueError):
-        raise Refused("a shape: dimensions or None") from None
+        raise RefusedError("a shape: dimensions or None") from None
 
 
 def _tensor(value: Any) -> Any:
-    if isinstance(value, tensor_pb2.TensorProto):
+    if isinstance(value, TensorProto):
         return value
     try:
         return tf.make_tensor_proto(value)
     except (TypeError, ValueError):
-        raise Refused("a TensorProto, or a value that makes one") from None
+        raise RefusedError("a TensorProto, or a value that makes one") from None
 
 
 def _func(value: Any) -> Any:
-    if isinstance(value, (str, bytes, attr_value_pb2.NameAttrList)):
+    if isinstance(value, (str, bytes, NameAttrList)):
         return value
     # What a graph can add: a ConcreteFunction, an AtomicFunction, a Defun's function.
     if hasattr(value, "add_to_graph") and hasattr(value, "name"):
         return value
-    raise Refused(
+    raise RefusedError(
         "the name of a function, a NameAttrList, or a concrete function, which "
         "get_concrete_function() of a tf.function returns"
     )
@@ -121,7 +124,7 @@ def normalised(kind: str, value: Any) -> Any:
     """`value` as the Python type that stands for an attr of `kind`.
 
     Raises:
-        Refused: `value` is of another kind.
+        RefusedError: `value` is of another kind.
     """
     if type(value) is _EXACT.get(kind):
         return value
@@ -129,17 +132,17 @@ def normalised(kind: str, value: Any) -> Any:
     if not kind.startswith("list("):
         return convert(value)
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise Refused(f"a sequence, each element {_word(element(kind))}")
+        raise RefusedError(f"a sequence, each element {_word(element(kind))}")
     try:
         return tuple(map(convert, value))
-    except Refused as refused:
-        raise Refused(f"a sequence, each element {refused.allowed}") from None
+    except RefusedError as refused:
+        raise RefusedError(f"a sequence, each element {refused.allowed}") from None
 
 
 def _word(kind: str) -> str:
     try:
         _NORMALISE[kind](object())
-    except Refused as refused:
+    except RefusedError as refused:
         return str(refused.allowed)
     return kind
 
@@ -148,7 +151,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     """`value` normalised, and within the attr's allowed values and minimum.
 
     Raises:
-        Refused: it is not.
+        RefusedError: it is not.
     """
     value = normalised(attr.kind, value)
     is_list = attr.kind.startswith("list(")
@@ -159,26 +162,29 @@ def checked(attr: AttrInfo, value: Any) -> Any:
             values = tuple(v.decode() if isinstance(v, bytes) else v for v in values)
             value = values if is_list else values[0]
         if not all(v in attr.allowed for v in values):
-            raise Refused(attr.allowed)
+            raise RefusedError(attr.allowed)
     if attr.minimum is not None:
         if is_list and len(value) < attr.minimum:
-            raise Refused(f"at least {attr.minimum} elements")
+            raise RefusedError(f"at least {attr.minimum} elements")
         if not is_list and value < attr.minimum:
-            raise Refused(f"at least {attr.minimum}")
+            raise RefusedError(f"at least {attr.minimum}")
     return value
 
 
-# Values that are equal only if they are the same: 0.0 and -0.0 are not.
+# Kinds whose values are the same if they are equal: 0.0 and -0.0 are not.
 _COMPARABLE = frozenset({"int", "bool", "string", "type", "shape"})
+
+
+def is_comparable(kind: str) -> bool:
+    """Whether two values of `kind` that are equal are the same."""
+    return element(kind) in _COMPARABLE
 
 
 def is_default(attr: AttrInfo, value: Any) -> bool:
     """Whether a normalised value is certain to be the attr's default."""
-    return (
-        attr.default is not None
-        and element(attr.kind) in _COMPARABLE
-        and bool(value == attr.default)
-    )
+    if attr.kind == "tensor":
+        return same_tensor(value, attr.default)
+    return attr.is_comparable and bool(value == attr.default)
 
 
 def same_tensor(a: Any, b: Any) -> bool:
@@ -189,8 +195,8 @@ def same_tensor(a: Any, b: Any) -> bool:
 
 
 def proto(kind: str, value: Any) -> Any:
-    """The `AttrValue` of a normalised value; a function is added to the default graph."""
-    if element(kind) in _COMPARABLE:
+    """The `AttrValue` of a normalised value; a function joins the default graph."""
+    if is_comparable(kind):
         return _cached_proto(kind, value)
     return op_def_library.value_to_attr_value(value, kind, kind)
 
@@ -201,13 +207,13 @@ def _cached_proto(kind: str, value: Any) -> Any:
 
 
 _EAGER: dict[str, Callable[[Any, str], Any]] = {
-    "int": _execute.make_int,
-    "float": _execute.make_float,
-    "bool": _execute.make_bool,
-    "string": _execute.make_str,
-    "type": _execute.make_type,
-    "shape": _execute.make_shape,
-    "tensor": _execute.make_tensor,
+    "int": eager_execute.make_int,
+    "float": eager_execute.make_float,
+    "bool": eager_execute.make_bool,
+    "string": eager_execute.make_str,
+    "type": eager_execute.make_type,
+    "shape": eager_execute.make_shape,
+    "tensor": eager_execute.make_tensor,
     "func": lambda value, name: value,
 }
 
@@ -255,9 +261,11 @@ def read(kind: str, value: Any) -> Any:
 def from_operation(kind: str, value: Any) -> Any:
     """What `Operation.get_attr` returned, as the Python type for an attr of `kind`."""
     convert = _FIELDS[element(kind)][1]
-    return list(map(convert, value)) if kind.startswith("list(") else convert(value)
+    return tuple(map(convert, value)) if kind.startswith("list(") else convert(value)
 
 
 def read_allowed(value: Any) -> tuple[Any, ...]:
     """The allowed values of an attr, strings or dtypes."""
-    return read("list(type)" if value.list.type else "list(string)", value)
+    kind = "list(type)" if value.list.type else "list(string)"
+    allowed: tuple[Any, ...] = read(kind, value)
+    return allowed

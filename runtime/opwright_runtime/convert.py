@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
-from tensorflow.python.types import core
 
+from opwright_runtime.internals import TensorType, ops
 from opwright_runtime.opdef import ArgInfo, OpInfo
 
 
@@ -23,7 +22,7 @@ def inferred(
     flat: list[tf.Tensor] = []
     settled: dict[str, Any] = {}
     dtypes = _dtypes_of_tensors(info, inputs)
-    for arg, value in zip(info.inputs, inputs):
+    for arg, value in zip(info.inputs, inputs, strict=True):
         if not arg.is_list:
             tensor = _tensor(info, arg, value, dtypes, eager, arg.name)
             if arg.type_attr is not None:
@@ -56,7 +55,7 @@ def inferred(
 
 def _dtypes_of_tensors(info: OpInfo, inputs: Sequence[Any]) -> dict[str, tf.DType]:
     dtypes: dict[str, tf.DType] = {}
-    for arg, value in zip(info.inputs, inputs):
+    for arg, value in zip(info.inputs, inputs, strict=True):
         if arg.type_attr is None or arg.type_attr in dtypes:
             continue
         for one in (
@@ -71,7 +70,7 @@ def _dtypes_of_tensors(info: OpInfo, inputs: Sequence[Any]) -> dict[str, tf.DTyp
 
 def _dtype(value: Any) -> tf.DType | None:
     """The dtype of what is a tensor already: no value's, whose dtype can change."""
-    if isinstance(value, core.Tensor):
+    if isinstance(value, TensorType):
         return value.dtype.base_dtype
     as_output = getattr(value, "as_output", None)
     return None if as_output is None else as_output().dtype.base_dtype

@@ -8,7 +8,6 @@ class as well, so that `except tf.errors.InvalidArgumentError` keeps working.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow as tf
@@ -101,9 +100,8 @@ def make(
     error = cls.__new__(cls, message)
     Exception.__init__(error, message)
     if isinstance(error, tf.errors.OpError):
-        error._node_def = error._op = None
-        error._message = message
-        error._error_code = getattr(cause, "error_code", tf.errors.UNKNOWN)
+        code = getattr(cause, "error_code", tf.errors.UNKNOWN)
+        vars(error).update(_node_def=None, _op=None, _message=message, _error_code=code)
     error.op = op
     error.message = message
     error.argument = argument
@@ -113,7 +111,12 @@ def make(
 
 
 def refused(
-    family: type[OpError], op: str, argument: str, given: object, allowed: object
+    family: type[OpError],
+    op: str,
+    argument: str,
+    given: object,
+    allowed: object,
+    cause: Exception | None = None,
 ) -> OpError:
     """An error that says what `argument` was and what it may be."""
     return make(
@@ -123,19 +126,23 @@ def refused(
         argument=argument,
         given=given,
         allowed=allowed,
+        cause=cause,
     )
 
 
-def removed(op: str, deprecation: Deprecation, producer: int) -> OpError:
+def removed(
+    op: str, deprecation: Deprecation, producer: int, cause: Exception | None = None
+) -> OpError:
     """An error that says since when an op is gone, and what replaces it."""
     return make(
         OpRemovedError,
         op,
-        f"{op}: removed in GraphDef version {deprecation.version}, and the graph is of "
-        f"version {producer}. {deprecation.explanation.rstrip('.')}. It can be made in "
-        "a graph that was imported from an older version",
+        f"{op}: removed in GraphDef version {deprecation.version}; this is {producer}. "
+        f"{deprecation.explanation.rstrip('.')}. A graph imported from an older version "
+        "still takes it",
         given=producer,
         allowed=f"GraphDef versions before {deprecation.version}",
+        cause=cause,
     )
 
 
@@ -150,13 +157,23 @@ def in_words(allowed: object) -> str:
 def shown(given: object) -> str:
     """A value that was given, short enough to print."""
     if isinstance(given, tf.DType):
-        return given.name
-    text = repr(given)
+        return str(given.name)
+    text = " ".join(repr(given).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-@cache
+_MERGED: dict[tuple[type, type], type[OpError]] = {}
+
+
 def _merged(family: type[OpError], raised: type[BaseException]) -> type[OpError]:
+    """A class that is of `family` and of what TensorFlow raised, where both matter."""
+    known = _MERGED.get((family, raised))
+    if known is None:
+        known = _MERGED.setdefault((family, raised), _new_class(family, raised))
+    return known
+
+
+def _new_class(family: type[OpError], raised: type[BaseException]) -> type[OpError]:
     if issubclass(family, raised):
         return family
     if raised.__module__.startswith("tensorflow."):
@@ -186,5 +203,4 @@ def _rebuild(
 ) -> OpError:
     op, message, argument, given, allowed = fields
     cls = family if raised is None else _merged(family, raised)
-    error = make(cls, op, message, argument=argument, given=given, allowed=allowed)
-    return error
+    return make(cls, op, message, argument=argument, given=given, allowed=allowed)

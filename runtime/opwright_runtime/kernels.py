@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import kernels as registry
+
+from opwright_runtime.internals import kernel_registry
 
 # A kernel for each of its compilers makes an op one that XLA compiles; kernels of
 # TensorFlow's retired XLA devices (XLA_CPU, XLA_GPU) are of no use.
@@ -68,7 +69,7 @@ def kernels(op_name: str) -> tuple[Kernel, ...]:
     present |= {"XLA", *(("TPU_SYSTEM",) if "TPU" in present else ())}
     rows: dict[Kernel, None] = {}
     # What a device has of its own comes before what any device can use.
-    found = registry.get_registered_kernels_for_op(op_name).kernel
+    found = kernel_registry.get_registered_kernels_for_op(op_name).kernel
     for row in sorted(found, key=lambda row: row.device_type == "DEFAULT"):
         for device in _DEVICES.get(row.device_type, ()):
             kernel = _kernel(row, device, device in present)
@@ -116,19 +117,19 @@ def _register_compilers() -> None:
         tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(tf.constant(0))
 
 
-def dtypes_by_device(op_name: str) -> Iterator[tuple[str, str]]:
-    """For each device that can run the op here: its name, and the dtypes in words."""
+def served(rows: Iterable[Kernel]) -> Iterator[tuple[str, str]]:
+    """For each device of `rows`: its name, and the dtypes served there, in words."""
     by_device: dict[str, list[Kernel]] = {}
-    for kernel in kernels(op_name):
-        if kernel.available:
-            by_device.setdefault(kernel.device, []).append(kernel)
-    for device, rows in by_device.items():
-        if any(not row.dtypes for row in rows):
-            yield device, "any dtype"
-            continue
-        allowed: dict[str, dict[str, None]] = {}
-        for row in rows:
+    for row in rows:
+        by_device.setdefault(row.device, []).append(row)
+    for device, found in by_device.items():
+        names: dict[str, dict[str, None]] = {}
+        for row in found:
             for attr, dtypes in row.dtypes.items():
-                allowed.setdefault(attr, {}).update((d.name, None) for d in dtypes)
-        words = [f"{attr} in {', '.join(names)}" for attr, names in allowed.items()]
+                names.setdefault(attr, {}).update((d.name, None) for d in dtypes)
+        words = [f"{attr} {', '.join(dtypes)}" for attr, dtypes in names.items()]
+        if any(not row.dtypes for row in found):
+            words = ["any dtype"]
+        if not found[0].available:
+            words.append("no such device here")
         yield device, "; ".join(words)

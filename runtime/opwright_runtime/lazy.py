@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.python.autograph.core import config as autograph
+from opwright_runtime.internals import autograph_config
 
 if TYPE_CHECKING:
     from opwright_runtime.op import Op
@@ -79,8 +79,9 @@ def registry(
 
 def _leave_to_python(package: str) -> None:
     """Keeps AutoGraph from rewriting `package`'s code in the bodies of tf.functions."""
-    rule = autograph.DoNotConvert(package)
-    autograph.CONVERSION_RULES = (rule, *autograph.CONVERSION_RULES)
+    rule = autograph_config.DoNotConvert(package)
+    rules = (rule, *autograph_config.CONVERSION_RULES)
+    autograph_config.CONVERSION_RULES = rules
 
 
 _leave_to_python(__name__.partition(".")[0])

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tensorflow.python.framework import ops
-
 from opwright_runtime import dispatch, errors, kernels, opdef
+from opwright_runtime.internals import ops
 from opwright_runtime.view import OpInputs as OpInputs
 
 if TYPE_CHECKING:
@@ -133,19 +132,20 @@ class Op:
         """
         info = self._info()
         view = OpInputs(self)
-        fields = [*info.inputs, *(attr for attr in info.attrs if not attr.inferred)]
-        unknown = set(changes) - {field.python_name for field in fields}
+        names = {arg.name: arg.python_name for arg in info.inputs}
+        names |= {a.name: a.python_name for a in info.attrs if not a.inferred}
+        unknown = set(changes).difference(names.values())
         if unknown:
             raise errors.make(
                 errors.OpInputError,
                 self.OP_NAME,
                 f"{self.OP_NAME}.rebuild: has no {', '.join(sorted(unknown))}",
                 argument=min(unknown),
-                allowed=tuple(field.python_name for field in fields),
+                allowed=tuple(names.values()),
             )
         values = {
-            field.name: changes.get(field.python_name, getattr(view, field.python_name))
-            for field in fields
+            name: changes[field] if field in changes else getattr(view, field)
+            for name, field in names.items()
         }
         inputs = [values.pop(arg.name) for arg in info.inputs]
         return type(self)()._build(scope, inputs, values, None)

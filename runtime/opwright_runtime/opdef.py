@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from opwright_runtime import attrs, errors
+from opwright_runtime.internals import op_def_registry
 
 T = TypeVar("T")
 
@@ -45,6 +45,11 @@ class AttrInfo:
     minimum: int | None
     inferred: bool
 
+    @cached_property
+    def is_comparable(self) -> bool:
+        """Whether a value equal to the default is the default."""
+        return self.default is not None and attrs.is_comparable(self.kind)
+
 
 @dataclass(frozen=True)
 class Deprecation:
@@ -71,7 +76,7 @@ class OpInfo:
 
     @cached_property
     def required(self) -> tuple[AttrInfo, ...]:
-        """Attrs that are arguments of `create`; dtypes among them may have a default."""
+        """Attrs that are arguments of `create`; a dtype may have a default."""
         return tuple(
             attr
             for attr in self.attrs

@@ -113,7 +113,7 @@ class OpOptions:
         attr = op_class._attr_named(name)
         try:
             return attrs.checked(attr, value)
-        except attrs.Refused as refused:
+        except attrs.RefusedError as refused:
             raise errors.refused(
                 errors.OpOptionError, op_class.OP_NAME, name, value, refused.allowed
             ) from None

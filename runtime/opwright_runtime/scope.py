@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
-from typing_extensions import TypeAlias
 
 from opwright_runtime import errors
+from opwright_runtime.internals import context, ops
 
 if TYPE_CHECKING:
     from opwright_runtime.op import Op
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
 graphs = ops._default_graph_stack
 """TensorFlow's stack of graphs; `graphs.stack` is empty while none is being built."""
 
-Device: TypeAlias = Union[str, tf.DeviceSpec, Callable[[tf.Operation], str], None]
-Control: TypeAlias = "Union[tf.Operation, tf.Tensor, Op]"
+Device: TypeAlias = str | tf.DeviceSpec | Callable[[tf.Operation], str] | None
+Control: TypeAlias = "tf.Operation | tf.Tensor | Op"
 
 
 class Scope:
@@ -36,13 +34,19 @@ class Scope:
     Attributes:
         graph: the graph that the scope is bound to; None for an eager scope.
         eager: whether an op may run at once with nothing to be set up before it.
+        op_name: what ops are named; None for their OP_NAMEs.
+        plain: whether there is nothing but a name to set up for an op in a graph.
     """
 
-    __slots__ = ("_controls", "_devices", "_name", "_prefix", "eager", "graph")
+    __slots__ = (
+        *("_controls", "_devices", "_prefix"),
+        *("eager", "graph", "op_name", "plain"),
+    )
 
     graph: tf.Graph | None
     eager: bool
-    _name: str | None
+    op_name: str | None
+    plain: bool
     _prefix: str
     _devices: tuple[Device, ...]
     _controls: tuple[Control, ...]
@@ -92,7 +96,7 @@ class Scope:
         `tf.device` settles.
         """
         devices = (*self._devices, device)
-        return _new(self.graph, self._name, self._prefix, devices, self._controls)
+        return _new(self.graph, self.op_name, self._prefix, devices, self._controls)
 
     def with_control_dependencies(self, controls: Iterable[Control]) -> Scope:
         """A scope whose ops run after `controls` too: operations, tensors, ops.
@@ -100,20 +104,15 @@ class Scope:
         Eager execution, where what came before has run already, ignores them.
         """
         controls = (*self._controls, *controls)
-        return _new(self.graph, self._name, self._prefix, self._devices, controls)
+        return _new(self.graph, self.op_name, self._prefix, self._devices, controls)
 
     def env(self) -> Any:
-        """The `tf.Graph` where ops of this scope go now, or TensorFlow's eager context."""
+        """The `tf.Graph` that ops of this scope go to now, or the eager context."""
         if self.graph is not None:
             return self.graph
         if context.executing_eagerly():
             return context.context()
         return ops.get_default_graph()
-
-    @property
-    def plain(self) -> bool:
-        """Whether there is nothing to enter before an op is made."""
-        return not (self._prefix or self._devices or self._controls)
 
     @contextmanager
     def entered(self, graph: tf.Graph | None) -> Iterator[None]:
@@ -161,8 +160,8 @@ class Scope:
             parts = ["eager"]
         else:
             parts = [getattr(self.graph, "name", None) or "graph"]
-        if self._prefix or self._name:
-            parts.append(repr(self._prefix + (self._name or "")))
+        if self._prefix or self.op_name:
+            parts.append(repr(self._prefix + (self.op_name or "")))
         parts += [f"device {device!r}" for device in self._devices]
         if self._controls:
             parts.append(f"{len(self._controls)} control dependencies")
@@ -180,7 +179,8 @@ def _fill(
     put = object.__setattr__
     put(scope, "graph", graph)
     put(scope, "eager", graph is None and not devices)
-    put(scope, "_name", name)
+    put(scope, "plain", not (prefix or devices or controls))
+    put(scope, "op_name", name)
     put(scope, "_prefix", prefix)
     put(scope, "_devices", devices)
     put(scope, "_controls", controls)

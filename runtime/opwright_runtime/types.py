@@ -357,8 +357,12 @@ DType: TypeAlias = tf.DType
 TensorShape: TypeAlias = tf.TensorShape
 TensorProto: TypeAlias = TensorFlowProto
 
-_BY_KEY: dict[object, tf.DType] = {cls: cls.dtype for cls in DTYPES.values()}
-_BY_KEY.update({cls.dtype: cls.dtype for cls in DTYPES.values()})
+# By identity: hashing a tf.DType takes longer than all else that an op's call adds.
+_BY_ID: dict[int, tf.DType] = {
+    id(key): cls.dtype
+    for cls in DTYPES.values()
+    for key in (cls, cls.dtype, cls.dtype._as_ref)
+}
 
 
 def as_dtype(value: type[TType] | DTypeLike) -> tf.DType:
@@ -367,10 +371,9 @@ def as_dtype(value: type[TType] | DTypeLike) -> tf.DType:
     Raises:
         TypeError: `value` names no dtype.
     """
-    try:
-        return _BY_KEY[value]
-    except (KeyError, TypeError):
-        pass
+    known = _BY_ID.get(id(value))
+    if known is not None:
+        return known
     try:
         return tf.as_dtype(cast(str, value)).base_dtype
     except TypeError:

@@ -19,7 +19,7 @@ class OpInputs:
 
     Inputs are tensors, or lists of them. Attrs are Python values: `tf.DType`,
     `tf.TensorShape`, `str` for strings of UTF-8 and `bytes` for others, the protos
-    `TensorProto` and `NameAttrList`, lists of these.
+    `TensorProto` and `NameAttrList`, tuples of these.
 
     Raises:
         OpModeError: the op ran eagerly, where operations leave no trace.
@@ -31,7 +31,9 @@ class OpInputs:
         info = type(op).op_def
         flat = self._operation.inputs
         length = partial(length_in, self._operation)
-        for arg, value in zip(info.inputs, grouped(info.inputs, flat, length)):
+        for arg, value in zip(
+            info.inputs, grouped(info.inputs, flat, length), strict=True
+        ):
             self.__dict__[arg.python_name] = value
 
     @property
@@ -68,7 +70,8 @@ class OpInputs:
     def as_dict(self) -> dict[str, Any]:
         """Every input and attr by its Python name."""
         info = self._op_class.op_def
-        names = [field.python_name for field in (*info.inputs, *info.attrs)]
+        names = [arg.python_name for arg in info.inputs]
+        names += [attr.python_name for attr in info.attrs]
         return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:

@@ -1,0 +1,38 @@
+"""What opwright takes from TensorFlow beyond its public API, named in one place.
+
+A release of TensorFlow may change any of it. All is `Any` to type checkers: there are
+no types to hold it against.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.core.framework import attr_value_pb2, tensor_pb2
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.autograph.core import config as _autograph_config
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import core as _core
+from tensorflow.python.eager import execute as _execute
+from tensorflow.python.framework import kernels as _kernels
+from tensorflow.python.framework import op_callbacks as _op_callbacks
+from tensorflow.python.framework import op_def_library as _op_def_library
+from tensorflow.python.framework import op_def_registry as _op_def_registry
+from tensorflow.python.framework import ops as _ops
+from tensorflow.python.types import core as _types
+
+autograph_config: Any = _autograph_config
+context: Any = _context
+core: Any = _core
+eager_execute: Any = _execute
+kernel_registry: Any = _kernels
+op_callbacks: Any = _op_callbacks
+op_def_library: Any = _op_def_library
+op_def_registry: Any = _op_def_registry
+ops: Any = _ops
+
+fast_path_execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
+TensorType: Any = _types.Tensor
+
+NameAttrList: Any = getattr(attr_value_pb2, "NameAttrList")  # noqa: B009
+TensorProto: Any = getattr(tensor_pb2, "TensorProto")  # noqa: B009
