@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import keyword
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from opwright_codegen import load
-from opwright_codegen.generate import Target, generate
-from opwright_codegen.load import OpdefError
+from opwright_codegen.generate import Target, WorkerError, generate
 from opwright_codegen.model import Op
+from opwright_codegen.problems import OpdefError, SourceError
 
 _EPILOG = """\
 typical runs:
@@ -46,8 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except BrokenPipeError:
         return 1
+    except SourceError as error:
+        _say(str(error))
+        return 2
+    except WorkerError as error:
+        _say(f"{error}; run it again, with fewer --jobs if memory is short")
+        return 1
     except OSError as error:
-        _say(f"{error.filename}: {error.strerror}; nothing more was done")
+        where = f"{error.filename}: {error.strerror}" if error.filename else error
+        _say(f"{where}; nothing more was done")
         return 1
     except KeyboardInterrupt:
         _say("interrupted; run it again to finish")
@@ -172,13 +181,13 @@ def _opdefs(command: argparse.ArgumentParser) -> None:
 
 
 def _package(name: str) -> str:
-    if name.isidentifier():
+    if name.isidentifier() and not keyword.iskeyword(name):
         return name
     raise argparse.ArgumentTypeError(f"{name!r} is no name of a Python package")
 
 
 def _group(name: str) -> str:
-    if load.GROUP.match(name):
+    if re.fullmatch(load.GROUP, name):
         return name
     raise argparse.ArgumentTypeError(
         f"{name!r} is no group: a package's name in lower case, as nn or data"
@@ -201,39 +210,31 @@ def _generate(options: argparse.Namespace) -> int:
             workers=options.jobs,
             progress=progress,
         )
-    where = target.root
     if not options.check:
         _say(
-            f"{where}: {_count(report.ops, 'op')}, {len(report.written)} files"
-            f" written, {len(report.removed)} removed"
+            f"{target.root}: {_count(report.ops, 'op')},"
+            f" {_count(len(report.written), 'file')} written,"
+            f" {len(report.removed)} removed"
         )
         return 0
-    for name in report.changed:
-        what = "stale, no opdef" if name in report.removed else "not as generated"
-        print(f"{where / name}: {what}")
-    if report.changed:
-        _say(
-            f"{_count(len(report.changed), 'file')} to change;"
-            " run 'opwright-codegen generate'"
-        )
+    for path in report.written:
+        print(f"{path}: not as generated")
+    for path in report.removed:
+        print(f"{path}: stale, no opdef")
+    differing = len(report.written) + len(report.removed)
+    if differing:
+        _say(f"{_count(differing, 'file')} to change; run 'opwright-codegen generate'")
         return 1
-    _say(f"{where}: {_count(report.ops, 'op')}, all as generated")
+    _say(f"{target.root}: {_count(report.ops, 'op')}, all as generated")
     return 0
 
 
 def _import(options: argparse.Namespace) -> int:
     from opwright_codegen import importer, registry
 
-    try:
-        if options.library:
-            op_defs = [
-                op_def for path in options.library for op_def in registry.library(path)
-            ]
-        else:
-            op_defs = registry.installed()
-    except registry.SourceError as error:
-        _say(str(error))
-        return 1
+    op_defs = [op for path in options.library for op in registry.library(path)]
+    if not options.library:
+        op_defs = registry.installed()
     done = importer.import_ops(op_defs, options.opdefs, options.group)
     for what, paths in (("added", done.added), ("updated", done.updated)):
         for path in paths:
@@ -249,37 +250,28 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.table import Table
+    from opwright_codegen import diff, importer
 
-    from opwright_codegen import diff, registry
-
-    try:
-        changes = diff.compare(_read(options.old), _read(options.new))
-    except registry.SourceError as error:
-        _say(str(error))
-        return 2
-    console = Console()
-    if not changes:
-        console.print(f"{options.old} and {options.new}: the same ops")
-        return 0
-    table = Table("op", "", "what", "callers", box=None, pad_edge=False)
+    sources = (options.old, options.new)
+    folders = [Path(source) for source in sources if Path(source).is_dir()]
+    left_out = frozenset[str]().union(
+        *map(importer.excluded, folders or [Path("opdefs")])
+    )
+    changes = diff.compare(*(_read(source, left_out) for source in sources))
     for change in changes:
-        breaks = "[red]break[/red]" if change.breaks else ""
-        table.add_row(change.op, change.kind, change.what, breaks)
-    console.print(table)
+        breaks = " (breaks callers)" if change.breaks else ""
+        print(f"{change.op}: {change.kind} {change.what}{breaks}")
     breaking = sum(change.breaks for change in changes)
     _say(f"{_count(len(changes), 'change')}, {breaking} of which break callers")
     return 1 if breaking else 0
 
 
-def _read(source: str) -> list[Op]:
+def _read(source: str, left_out: frozenset[str]) -> list[Op]:
     from opwright_codegen import importer, registry
 
     path = Path(source)
     if path.is_dir():
         return importer.read(path)
-    left_out = importer.excluded(Path("opdefs"))
     return [
         registry.from_op_def(op_def, "core")
         for op_def in _op_defs(source)
@@ -312,11 +304,7 @@ def _lint(options: argparse.Namespace) -> int:
 def _save(options: argparse.Namespace) -> int:
     from opwright_codegen import registry, write
 
-    try:
-        op_defs = _op_defs(options.source)
-    except registry.SourceError as error:
-        _say(str(error))
-        return 1
+    op_defs = _op_defs(options.source)
     write.write(options.file, registry.save(op_defs, options.file))
     _say(f"{options.file}: {_count(len(op_defs), 'op')}")
     return 0

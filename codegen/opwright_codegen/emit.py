@@ -19,15 +19,10 @@ from opwright_codegen.types import (
     DTYPES,
     FAMILIES,
     FIELD_TYPES,
+    RUNTIME_TYPES,
     union,
 )
 
-#: What annotations take from the runtime's `types`.
-_TYPE_NAMES = frozenset(
-    {"AnyDType", "AnyDTypeLike", "DType", "DTypeLike", "FunctionLike", "Operand"}
-    | {"Output", "ShapeLike", "StringLike", "TensorLike", "TensorOperand"}
-    | {"TensorProto", "TensorShape", "TType", *DTYPES.values(), *FAMILIES}
-)
 #: The runtime's family of errors.
 _ERRORS = (
     *("OpAttrError", "OpError", "OpExecutionError", "OpInputError", "OpKernelError"),
@@ -185,9 +180,7 @@ def _environment() -> jinja2.Environment:
 def _view(op: Op) -> OpView:
     cls = naming.class_name(op.name)
     class_attrs = _output_types(op)
-    twins = naming.function_variables(
-        [attr.name for attr in op.attrs if attr.kind == "type"]
-    )
+    twins = naming.function_variables(op)
     outputs = tuple(
         Field(naming.output(arg.name), _output(arg, class_attrs, naming.type_variable))
         for arg in op.outputs
@@ -503,7 +496,7 @@ def _with_imports(view: OpView, defaults: frozenset[str]) -> OpView:
         *(variable.bound for variable in view.type_variables),
     ]
     words = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", " ".join(texts))))
-    type_names = (words & _TYPE_NAMES) - defaults
+    type_names = (words & RUNTIME_TYPES) - defaults
     typing_names = {
         "TYPE_CHECKING": bool(type_names) or bool(view.options),
         "Generic": bool(view.generic),

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from opwright_codegen import dump, load, registry, write
-from opwright_codegen.load import OpdefError, Problem
 from opwright_codegen.model import Op
+from opwright_codegen.problems import OpdefError, Problem
 
 TEST_OPS = "test_ops.yaml"
 
@@ -37,7 +37,9 @@ def import_ops(op_defs: Iterable[Any], root: Path, group: str) -> Imported:
       group: where ops go that have no opdef yet.
 
     Raises:
-      OpdefError: an opdef that would be renewed cannot be read. Nothing was written.
+      OpdefError: an opdef that would be renewed, or written, has mistakes. Nothing
+        was written.
+      SourceError: an OpDef says what no opdef can say. Nothing was written.
     """
     left_out = excluded(root)
     facts = {
@@ -69,6 +71,9 @@ def import_ops(op_defs: Iterable[Any], root: Path, group: str) -> Imported:
         else:
             texts[path] = dump.dump(renewed, comments=_comments(content.decode()))
             updated.append(path)
+    for path, text in texts.items():
+        # Names that clash in Python, say: better told now than by the next command.
+        problems += load.load_text(text.encode(), path)[1]
     if problems:
         raise OpdefError(problems)
     for path, text in texts.items():
@@ -83,11 +88,14 @@ def excluded(root: Path) -> frozenset[str]:
     if not path.is_file():
         return frozenset()
     try:
-        names = yaml.load(path.read_text("utf-8"), Loader=load.Loader)["ops"]
-        return frozenset(map(str, names))
+        names = yaml.safe_load(path.read_bytes())["ops"]
+        if not isinstance(names, list):
+            raise TypeError(f"'ops' is {names!r}")
     except (yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
-        message = f"wants keys 'reason' and 'ops', a list of names: {error}"
+        what = " ".join(str(error).split())
+        message = f"wants keys 'reason' and 'ops', a list of names: {what}"
         raise OpdefError([Problem(str(path), 1, 1, "", message)]) from error
+    return frozenset(map(str, names))
 
 
 def read(root: Path) -> list[Op]:

@@ -2,18 +2,16 @@
 
 Every mistake is collected as a `Problem` with file, line, column and op; nothing here
 raises for what a file says. A key that nothing reads is a mistake, and so is a key
-read twice, a value of another kind, a name that refers to nothing.
+given twice, a value of another kind, a name that refers to nothing.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, cast
 
 import yaml
 
@@ -30,43 +28,36 @@ from opwright_codegen.model import (
     TensorValue,
     Value,
 )
+from opwright_codegen.nodes import Mapping, Read, Reader, did_you_mean, shown
+from opwright_codegen.problems import Problem
 from opwright_codegen.types import DTYPES, KINDS, AttrKind, DTypeName
 
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: Names as TensorFlow takes them, for regular expressions.
+ARG_NAME: Final = "[a-z][a-z0-9_]*"
+ATTR_NAME: Final = "[A-Za-z][A-Za-z0-9_]*"
+OP_NAME: Final = "(?:[A-Z][A-Za-z0-9_]*>)*[A-Z][A-Za-z0-9_]*"
+GROUP: Final = r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*"
+FULL_TYPE_ID: Final = "TFT_[A-Z0-9_]+"
 
-R = TypeVar("R")
-#: Reads a node; the text says which one, for what is reported.
-Read: TypeAlias = Callable[[yaml.Node, str], R | None]
+DEVICES: Final = ("CPU", "GPU", "XLA")
+PROVIDERS: Final = ("opwright",)
+#: What integers of tensor-valued defaults hold, by dtype.
+_RANGES: Final = {
+    f"int{bits}": range(-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)
+} | {f"uint{bits}": range(2**bits) for bits in (8, 16, 32, 64)}
+_TENSOR_DTYPES: Final = ("float", "double", "bool", "string", *_RANGES)
+#: Lies beside the groups' folders and is no opdef.
+_TEST_OPS: Final = Path("test_ops.yaml")
+_MAX_DEPTH: Final = 32
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-_OP_NAME = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*>)*[A-Za-z][A-Za-z0-9_]*\Z")
-GROUP = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*\Z")
-_MAX_DEPTH = 32
-_DEVICES = ("CPU", "GPU", "XLA")
-_PROVIDERS = ("opwright",)
-
-
-@dataclass(frozen=True, order=True)
-class Problem:
-    """A mistake in an opdef, with where it is."""
-
-    path: str
-    line: int
-    column: int
-    op: str
-    message: str
-
-    def __str__(self) -> str:
-        op = f" {self.op}:" if self.op else ""
-        return f"{self.path}:{self.line}:{self.column}:{op} {self.message}"
+#: An input, output or attr with where its parts are.
+_Args: TypeAlias = Sequence[tuple[Mapping, Arg]]
+_Attrs: TypeAlias = Sequence[tuple[Mapping, Attr]]
 
 
-class OpdefError(Exception):
-    """Opdefs have mistakes; `problems` lists all of them."""
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(sorted(set(problems)))
-        super().__init__("\n".join(map(str, self.problems)))
+def find(root: Path) -> list[Path]:
+    """Every opdef below `root`: `<group>/<OP_NAME>.yaml`, in sorted order."""
+    return sorted(root.glob("*/*.yaml"))
 
 
 def op_path(root: Path, group: str, op_name: str) -> Path:
@@ -79,249 +70,131 @@ def op_name_of(path: Path) -> str:
     return path.stem.replace(".", ">")
 
 
+def load_all(
+    root: Path, progress: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[list[Op], list[Problem]]:
+    """Every op below `root`, and every mistake in any of the files."""
+    paths = find(root)
+    names = frozenset(map(op_name_of, paths))
+    problems = check_tree(root, paths)
+    ops = []
+    for done, path in enumerate(paths, 1):
+        content, found = read_bytes(path)
+        problems += found
+        if content is not None:
+            op, found = load_text(content, path, names)
+            problems += found
+            if op is not None:
+                ops.append(op)
+        progress(done, len(paths))
+    return ops, problems
+
+
+def read_bytes(path: Path) -> tuple[bytes | None, list[Problem]]:
+    """The content of a file, or that it cannot be read."""
+    try:
+        return path.read_bytes(), []
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        return None, [Problem(str(path), 1, 1, op_name_of(path), what)]
+
+
 def load_text(
-    text: bytes, path: Path, names: frozenset[str] | None = None
+    content: bytes, path: Path, names: frozenset[str] | None = None
 ) -> tuple[Op | None, list[Problem]]:
     """Reads one op's definition; its group and name must agree with `path`.
 
     `names` are the ops that it may refer to; None allows any.
     """
-    reader = _Reader(path, names)
-    op = reader.read(text)
+    reader = _OpReader(path, names)
+    op = reader.read(content)
     return (None if reader.problems else op), reader.problems
 
 
-def check_names(op: Op, problems: list[Problem]) -> None:
-    """Adds a problem for every clash among the Python names of `op`."""
-    for clash in naming.clashes(op):
-        problems.append(Problem(op.source, 1, 1, op.name, clash))
+def check_tree(root: Path, paths: Sequence[Path]) -> list[Problem]:
+    """Mistakes that no single file shows, among the opdefs at `paths` below `root`."""
+    problems = [*_misplaced(root), *_clashes(root, paths)]
+    if not paths and not problems:
+        problems.append(Problem(str(root), 1, 1, "", "holds no opdefs"))
+    return problems
 
 
-def check_together(paths: Sequence[Path]) -> list[Problem]:
-    """Mistakes that no single file shows: two files of one op, clashing names.
+def _misplaced(root: Path) -> Iterator[Problem]:
+    """Files below `root` that would be overlooked: too high, too deep, `.yml`."""
+    for path in sorted(root.rglob("*")):
+        place = path.relative_to(root)
+        if path.suffix.lower() not in (".yaml", ".yml") or place == _TEST_OPS:
+            continue
+        if len(place.parts) != 2 or path.suffix != ".yaml":
+            message = "an opdef is named <group>/<OP_NAME>.yaml, also in data.sub"
+            yield Problem(str(path), 1, 1, "", message)
+
+
+def _clashes(root: Path, paths: Sequence[Path]) -> Iterator[Problem]:
+    """Two files of one op, names that several ops or packages would have.
 
     A file is named as its op and lies in its group's folder (`load_text` holds it to
     that), so the paths alone tell.
     """
-    problems: list[Problem] = []
-    seen: dict[tuple[str, str], Path] = {}
-    for path in sorted(paths):
+    taken: dict[tuple[str, str], str] = {}
+    for group in sorted({path.parent.name for path in paths}):
+        for reason in naming.group_clashes(group):
+            yield Problem(str(root / group), 1, 1, "", reason)
+        while group:
+            parent, _, last = group.rpartition(".")
+            taken[parent, last] = f"the group {group!r}"
+            group = parent
+    defined: dict[str, Path] = {}
+    for path in paths:
         name = op_name_of(path)
-        if not _OP_NAME.match(name):
+        if not re.fullmatch(OP_NAME, name):
             continue
-        for what, spelled in naming.public_names(name):
-            scope = "" if what == "op" else path.parent.name
-            key = (f"{scope}/{what}", spelled)
-            other = seen.setdefault(key, path)
-            if other == path:
-                continue
-            if what == "op":
-                message = f"{other} defines this op too; one op, one file"
-            elif op_name_of(other) == name:
-                continue
-            else:
+        other = defined.setdefault(name, path)
+        if other != path:
+            message = f"{other} defines this op too; one op, one file"
+            yield Problem(str(path), 1, 1, name, message)
+            continue
+        user = f"{name!r} ({path})"
+        for what, spelled in naming.public_names(name).items():
+            first = taken.setdefault((path.parent.name, spelled), user)
+            if first != user:
                 message = (
-                    f"its {what} would be named {spelled!r}, as {op_name_of(other)!r}"
-                    f" ({other}) has it; rename one of the ops or move it to another"
-                    " group"
+                    f"its {what} would be named {spelled!r}, as {first} is;"
+                    " rename one of them or move the op to another group"
                 )
-            problems.append(Problem(str(path), 1, 1, name, message))
-    return problems
+                yield Problem(str(path), 1, 1, name, message)
 
 
-class _Mapping:
-    """A YAML mapping whose keys must all be taken."""
+class _OpReader(Reader):
+    """Reads one op."""
 
-    def __init__(self, reader: _Reader, node: yaml.MappingNode, what: str) -> None:
-        self.reader = reader
-        self.node = node
-        self.what = what
-        self.known: list[str] = []
-        self.values: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key, value in node.value:
-            name = reader.text(key, f"a key of {what}")
-            if name is None:
-                continue
-            if name in self.values:
-                first = self.values[name][0].start_mark.line + 1
-                reader.problem(
-                    key, f"duplicate key {name!r} in {what}; first on line {first}"
-                )
-                continue
-            self.values[name] = (key, value)
-
-    def take(self, key: str, read: Read[R], needed: bool = False) -> R | None:
-        self.known.append(key)
-        if key not in self.values:
-            if needed:
-                self.reader.problem(self.node, f"{self.what} lacks the key {key!r}")
-            return None
-        _, node = self.values.pop(key)
-        return read(node, f"{key!r} of {self.what}")
-
-    def close(self) -> None:
-        for name, (key, _) in self.values.items():
-            near = difflib.get_close_matches(name, self.known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            self.reader.problem(
-                key,
-                f"unknown key {name!r} in {self.what}; {hint}"
-                f"allowed: {', '.join(self.known)}",
-            )
-
-
-class _Reader:
     def __init__(self, path: Path, names: frozenset[str] | None) -> None:
-        self.path = path
+        super().__init__(path, op_name_of(path))
         self.names = names
-        self.op = ""
-        self.problems: list[Problem] = []
-        self.construct = yaml.constructor.SafeConstructor()
-
-    def problem(self, node: yaml.Node | None, message: str) -> None:
-        line, column = 1, 1
-        if node is not None:
-            line, column = node.start_mark.line + 1, node.start_mark.column + 1
-        self.problems.append(Problem(str(self.path), line, column, self.op, message))
-
-    # Values of one kind: each returns None and reports when the kind is another.
-
-    def scalar(self, node: yaml.Node) -> Any:
-        try:
-            return self.construct.construct_object(node, deep=True)
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError):
-            return node
-
-    def wrong(self, node: yaml.Node, what: str, wanted: str) -> None:
-        if isinstance(node, yaml.MappingNode):
-            came = "a mapping"
-        elif isinstance(node, yaml.SequenceNode):
-            came = "a list"
-        else:
-            kind = str(node.tag).rsplit(":", 1)[-1]
-            came = f"{kind} {node.value!r}" if kind != "null" else "nothing"
-        hint = "; put it in quotes" if wanted == "text" and came[0] in "bif" else ""
-        self.problem(node, f"{what} must be {wanted}, not {came}{hint}")
-
-    def text(self, node: yaml.Node, what: str) -> str | None:
-        if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":str"):
-            return str(node.value)
-        self.wrong(node, what, "text")
-        return None
-
-    def filled(self, node: yaml.Node, what: str) -> str | None:
-        text = self.text(node, what)
-        if text is not None and not text.strip():
-            self.problem(node, f"{what} is empty; leave the key out instead")
-            return None
-        return text
-
-    def boolean(self, node: yaml.Node, what: str) -> bool | None:
-        value = self.scalar(node)
-        if isinstance(value, bool):
-            return value
-        self.wrong(node, what, "true or false")
-        return None
-
-    def integer(self, node: yaml.Node, what: str) -> int | None:
-        value = self.scalar(node)
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.wrong(node, what, "an integer")
-            return None
-        if not -(2**63) <= value < 2**63:
-            self.problem(node, f"{what} is {value}, which does not fit into 64 bits")
-            return None
-        return value
-
-    def number(self, node: yaml.Node, what: str) -> float | None:
-        value = self.scalar(node)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            hint = "a number"
-            if isinstance(value, str) and re.match(r"[-+]?\d+[eE][-+]?\d+\Z", value):
-                hint = "a number (YAML wants a point before the exponent: 1.0e-5)"
-            self.wrong(node, what, hint)
-            return None
-        return float(value)
-
-    def matching(self, pattern: re.Pattern[str], form: str) -> Read[str]:
-        def read(node: yaml.Node, what: str) -> str | None:
-            text = self.text(node, what)
-            if text is not None and not pattern.match(text):
-                self.problem(node, f"{what} is {text!r}; it must be {form}")
-                return None
-            return text
-
-        return read
-
-    def op_reference(self, node: yaml.Node, what: str) -> str | None:
-        name = self.matching(_OP_NAME, "an op's name")(node, what)
-        if name is not None and self.names is not None and name not in self.names:
-            near = difflib.get_close_matches(name, self.names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            self.problem(node, f"{what} is {name!r}, and no opdef is of that op{hint}")
-            return None
-        return name
-
-    def one_of(self, allowed: Iterable[str], what_kind: str) -> Read[str]:
-        choices = tuple(allowed)
-
-        def read(node: yaml.Node, what: str) -> str | None:
-            text = self.text(node, what)
-            if text is None or text in choices:
-                return text
-            near = difflib.get_close_matches(text, choices, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            self.problem(
-                node,
-                f"{what} is {text!r}, which is no {what_kind}; {hint}"
-                f"allowed: {', '.join(choices)}",
-            )
-            return None
-
-        return read
-
-    def many(self, read: Read[R]) -> Read[tuple[R, ...]]:
-        def read_all(node: yaml.Node, what: str) -> tuple[R, ...] | None:
-            if not isinstance(node, yaml.SequenceNode):
-                self.wrong(node, what, "a list")
-                return None
-            items = [
-                read(item, f"item {position} of {what}")
-                for position, item in enumerate(node.value, 1)
-            ]
-            return tuple(item for item in items if item is not None)
-
-        return read_all
-
-    def mapping(self, node: yaml.Node, what: str) -> _Mapping | None:
-        if isinstance(node, yaml.MappingNode):
-            return _Mapping(self, node, what)
-        self.wrong(node, what, "a mapping")
-        return None
-
-    # The parts of an op.
+        self.op_name = self.matching(
+            re.compile(rf"{OP_NAME}\Z"), "an op's name such as MatMul or Addons>Roll"
+        )
 
     def read(self, content: bytes) -> Op | None:
         root = self.compose(content)
-        if root is None:
-            return None
-        top = self.mapping(root, "the op")
+        top = None if root is None else self.mapping(root, "the op")
         if top is None:
             return None
-        name = top.take(
-            "op", self.matching(_OP_NAME, "an op's name such as MatMul"), needed=True
-        )
-        self.op = name or ""
+        name = top.take("op", self.op_name, needed=True)
         group = top.take(
             "group",
-            self.matching(GROUP, "a package's name in lower case: nn, data"),
+            self.matching(
+                re.compile(rf"{GROUP}\Z"), "a package's name in lower case: nn, data"
+            ),
             needed=True,
         )
         if name is not None and name != op_name_of(self.path):
-            self.problem(root, f"the file of op {name!r} must be named {name}.yaml")
+            right = op_path(Path(), "", name).name
+            message = f"the file of op {name!r} must be named {right}"
+            self.problem(top.at("op"), message)
         if group is not None and group != self.path.parent.name:
             self.problem(
-                root,
+                top.at("group"),
                 f"group is {group!r}, but the file lies in {self.path.parent.name!r};"
                 " an op lies in the folder of its group",
             )
@@ -342,11 +215,8 @@ class _Reader:
         kernels = top.take("kernels", self.kernels) or ()
         inputs = top.take("inputs", self.many(self.arg)) or ()
         outputs = top.take("outputs", self.many(self.arg)) or ()
-        attrs_node = top.values.get("attrs", (root, root))[1]
-        options_node = top.values.get("options", (root, root))[1]
         attrs = top.take("attrs", self.many(self.attr)) or ()
         options = top.take("options", self.many(self.attr)) or ()
-        order_node = top.values.get("attr_order", (root, root))[1]
         order = top.take("attr_order", self.many(self.text))
         top.close()
         if self.problems:
@@ -356,7 +226,9 @@ class _Reader:
             group=group or "",
             inputs=tuple(arg for _, arg in inputs),
             outputs=tuple(arg for _, arg in outputs),
-            attrs=self.ordered(order_node, order, [a for _, a in (*attrs, *options)]),
+            attrs=self.ordered(
+                top.at("attr_order"), order, [a for _, a in (*attrs, *options)]
+            ),
             is_stateful=flags["stateful"],
             is_commutative=flags["commutative"],
             is_aggregate=flags["aggregate"],
@@ -372,46 +244,24 @@ class _Reader:
         self.check_references(op, (*inputs, *outputs))
         self.check_unique(inputs, "input", (*attrs, *options))
         self.check_unique(outputs, "output", ())
-        if self.problems:
-            return None
-        self.check_sections(op, attrs, attrs_node, options, options_node)
         if not self.problems:
-            check_names(op, self.problems)
+            self.check_sections(op, attrs, options)
+        if not self.problems:
+            places = {attr.name: table for table, attr in (*attrs, *options)}
+            places |= {arg.name: table for table, arg in (*outputs, *inputs)}
+            for subject, clash in naming.clashes(op):
+                self.problem(places.get(subject, top).at("name"), clash)
         return op
 
-    def compose(self, content: bytes) -> yaml.Node | None:
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            self.problems.append(
-                Problem(
-                    str(self.path),
-                    line,
-                    error.start - content.rfind(b"\n", 0, error.start),
-                    "",
-                    f"not UTF-8: byte 0x{content[error.start]:02x}; save it as UTF-8",
-                )
-            )
+    # The parts of an op.
+
+    def op_reference(self, node: yaml.Node, what: str) -> str | None:
+        name = self.op_name(node, what)
+        if name is not None and self.names is not None and name not in self.names:
+            hint = did_you_mean(name, self.names)
+            self.problem(node, f"{what} is {name!r}, an op that has no opdef{hint}")
             return None
-        try:
-            node = yaml.compose(text, Loader=Loader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            what = " ".join(filter(None, (error.context, error.problem)))
-            self.problems.append(
-                Problem(str(self.path), line, column, "", f"not YAML: {what}")
-            )
-            return None
-        except (yaml.YAMLError, RecursionError) as error:
-            what = " ".join(str(error).split()) or type(error).__name__
-            self.problem(None, f"not YAML: {what}")
-            return None
-        if node is None:
-            self.problem(None, "the file is empty; an op's definition was expected")
-            return None
-        return node
+        return name
 
     def deprecation(self, node: yaml.Node, what: str) -> Deprecation | None:
         table = self.mapping(node, what)
@@ -423,8 +273,11 @@ class _Reader:
         table.close()
         if version is None:
             return None
-        if version < 1:
-            self.problem(node, f"version of {what} is {version}; it must be positive")
+        if not 1 <= version < 2**31:
+            self.problem(
+                table.at("version"),
+                f"version of {what} is {version}; GraphDef versions start at 1",
+            )
         return Deprecation(version, explanation or "", replacement)
 
     def kernels(self, node: yaml.Node, what: str) -> tuple[tuple[str, str], ...] | None:
@@ -432,8 +285,8 @@ class _Reader:
         if table is None:
             return None
         found = []
-        for device in _DEVICES:
-            provider = table.take(device, self.one_of(_PROVIDERS, "provider"))
+        for device in DEVICES:
+            provider = table.take(device, self.one_of(PROVIDERS, "provider"))
             if provider is not None:
                 found.append((device, provider))
         table.close()
@@ -448,7 +301,7 @@ class _Reader:
             return None
         type_id = table.take(
             "type_id",
-            self.matching(re.compile(r"TFT_[A-Z0-9_]+\Z"), "a FullTypeId: TFT_..."),
+            self.matching(re.compile(rf"{FULL_TYPE_ID}\Z"), "a FullTypeId: TFT_..."),
             needed=True,
         )
         variable = table.take("s", self.text)
@@ -459,11 +312,17 @@ class _Reader:
         table.close()
         return FullType(type_id or "", args or (), variable)
 
-    def arg(self, node: yaml.Node, what: str) -> tuple[yaml.Node, Arg] | None:
+    def arg(self, node: yaml.Node, what: str) -> tuple[Mapping, Arg] | None:
         table = self.mapping(node, what)
         if table is None:
             return None
-        name = table.take("name", self.matching(_NAME, "an identifier"), needed=True)
+        name = table.take(
+            "name",
+            self.matching(
+                re.compile(rf"{ARG_NAME}\Z"), "lower-case letters, digits, underscores"
+            ),
+            needed=True,
+        )
         table.what = repr(name) if name else what
         type_name = table.take("type", self.text)
         type_list = table.take("types", self.text)
@@ -473,22 +332,19 @@ class _Reader:
         shape = table.take("shape", self.filled)
         doc = table.take("doc", self.filled)
         table.close()
-        if (type_name is None) == (type_list is None):
-            if not self.problems or self.problems[-1].line < node.start_mark.line:
-                self.problem(
-                    node, f"{table.what} must have one of 'type' and 'types', not both"
-                )
-            return None
-        if type_list is not None and count is not None:
-            self.problem(
-                node, f"{table.what} has 'types' and 'count'; a list has one of them"
-            )
-            return None
-        dtype = type_name if type_name in DTYPES else None
-        return node, Arg(
+        if "type" in table and "types" in table:
+            message = f"{table.what} has both 'type' and 'types'; it has one of them"
+            self.problem(table.at("types"), message)
+        elif "type" not in table and "types" not in table:
+            self.problem(node, f"{table.what} lacks the key 'type', or 'types'")
+        elif "types" in table and "count" in table:
+            message = f"{table.what} has 'types' and 'count'; a list has one of them"
+            self.problem(table.at("count"), message)
+        is_dtype = type_name in DTYPES
+        return table, Arg(
             name=name or "",
-            dtype=None if dtype is None else DTypeName(dtype),
-            type_attr=None if dtype is not None else type_name,
+            dtype=DTypeName(type_name) if type_name and is_dtype else None,
+            type_attr=None if is_dtype else type_name,
             type_list_attr=type_list,
             count=count,
             is_ref=bool(ref),
@@ -497,59 +353,60 @@ class _Reader:
             shape=shape,
         )
 
-    def attr(self, node: yaml.Node, what: str) -> tuple[yaml.Node, Attr] | None:
+    def attr(self, node: yaml.Node, what: str) -> tuple[Mapping, Attr] | None:
         table = self.mapping(node, what)
         if table is None:
             return None
-        name = table.take("name", self.matching(_NAME, "an identifier"), needed=True)
+        name = table.take(
+            "name",
+            self.matching(re.compile(rf"{ATTR_NAME}\Z"), "an identifier"),
+            needed=True,
+        )
         table.what = repr(name) if name else what
         kind_name = table.take("type", self.one_of(KINDS, "kind of attr"), needed=True)
         if kind_name is None:
+            # Without a kind there is nothing to read the others by.
             for key in ("default", "allowed", "minimum", "doc"):
-                table.take(key, lambda *_: None)
+                table.take(key, _nothing)
             table.close()
             return None
         kind = AttrKind(kind_name)
-        allowed_node = table.values.get("allowed", (node, node))[1]
-        allowed = table.take("allowed", lambda n, w: self.allowed(n, w, kind))
-        minimum_node = table.values.get("minimum", (node, node))[1]
-        minimum = table.take("minimum", self.integer)
-        default_node = table.values.get("default", (node, node))[1]
         # mypy joins the members of the union to object.
         default = cast(
             "Value | None",
-            table.take("default", lambda item, what: self.value(item, what, kind)),
+            table.take("default", lambda item, where: self.value(item, where, kind)),
         )
+        allowed = table.take("allowed", lambda n, w: self.allowed(n, w, kind))
+        minimum = table.take("minimum", self.integer)
         doc = table.take("doc", self.filled)
         table.close()
-        if allowed is not None and kind.element not in ("string", "type"):
+        if "allowed" in table and kind.element not in ("string", "type"):
             self.problem(
-                allowed_node,
+                table.at("allowed"),
                 f"{table.what} is of kind {kind}, which takes no 'allowed';"
                 " only string and type do",
             )
-        if minimum is not None:
-            if kind != "int" and not kind.is_list:
-                self.problem(
-                    minimum_node,
-                    f"{table.what} is of kind {kind}, which takes no 'minimum';"
-                    " only int and lists do",
-                )
-            elif kind.is_list and minimum < 0:
-                self.problem(
-                    minimum_node,
-                    f"minimum of {table.what} is {minimum}; no list is that short",
-                )
+        if minimum is not None and kind != "int" and not kind.is_list:
+            self.problem(
+                table.at("minimum"),
+                f"{table.what} is of kind {kind}, which takes no 'minimum';"
+                " only int and lists do",
+            )
+        elif minimum is not None and kind.is_list and minimum < 0:
+            self.problem(
+                table.at("minimum"),
+                f"minimum of {table.what} is {minimum}; no list is that short",
+            )
         attr = Attr(name or "", kind, default, allowed, minimum, doc)
-        self.check_default(default_node, attr)
-        return node, attr
+        self.check_default(table, attr)
+        return table, attr
 
     def allowed(
         self, node: yaml.Node, what: str, kind: AttrKind
     ) -> tuple[str, ...] | None:
         item = self.one_of(DTYPES, "dtype") if kind.element == "type" else self.text
         values = self.many(item)(node, what)
-        if values is not None and not values and not self.problems:
+        if isinstance(node, yaml.SequenceNode) and not node.value:
             self.problem(node, f"{what} is empty; nothing would be allowed")
         return values
 
@@ -573,7 +430,7 @@ class _Reader:
 
         readers: dict[str, Read[Scalar]] = {
             "int": self.integer,
-            "float": self.number,
+            "float": self.single,
             "bool": self.boolean,
             "string": self.text,
             "type": read_dtype,
@@ -602,81 +459,80 @@ class _Reader:
         table = self.mapping(node, what)
         if table is None:
             return None
-        dtype = table.take("dtype", self.one_of(DTYPES, "dtype"), needed=True)
+        dtype = table.take(
+            "dtype", self.one_of(_TENSOR_DTYPES, "dtype of a default"), needed=True
+        )
         shape = table.take("shape", self.many(self.integer), needed=True)
-
-        def item(value_node: yaml.Node, where: str) -> int | float | bool | str | None:
-            value = self.scalar(value_node)
-            if isinstance(value, int | float | bool | str):
-                return value
-            self.wrong(value_node, where, "a number, text, true or false")
-            return None
-
+        readers: dict[str, Read[int | float | bool | str]] = {
+            "float": self.single,
+            "double": self.number,
+            "bool": self.boolean,
+            "string": self.text,
+        }
+        item = readers.get(dtype, self.integer) if dtype else _nothing
         items: Read[tuple[int | float | bool | str, ...]] = self.many(item)
         values = table.take("values", items, needed=True)
         table.close()
         if dtype is None or shape is None or values is None:
             return None
-        if math.prod(shape) != len(values) or any(size < 0 for size in shape):
+        if any(size < 0 for size in shape) or math.prod(shape) != len(values):
             self.problem(
                 node, f"{what} has {len(values)} values for shape {list(shape)}"
             )
+        for value in values if dtype in _RANGES else ():
+            if value not in _RANGES[dtype]:
+                message = f"{what} holds {value}, which is no {dtype}"
+                self.problem(table.at("values"), message)
         return TensorValue(DTypeName(dtype), shape, values)
 
     # What holds between the parts.
 
-    def check_default(self, node: yaml.Node, attr: Attr) -> None:
+    def check_default(self, table: Mapping, attr: Attr) -> None:
         if attr.default is None:
             return
         values = attr.default if isinstance(attr.default, tuple) else (attr.default,)
         for value in values if attr.allowed is not None else ():
             if value not in (attr.allowed or ()):
                 self.problem(
-                    node,
-                    f"default of {attr.name!r} is {value!r}, which is not allowed;"
-                    f" allowed: {', '.join(attr.allowed or ())}",
+                    table.at("default"),
+                    f"default of {attr.name!r} is {shown(str(value))}, which is not"
+                    f" allowed; allowed: {', '.join(map(shown, attr.allowed or ()))}",
                 )
         if attr.minimum is None:
             return
-        if attr.kind.is_list and len(values) < attr.minimum:
-            # TensorFlow itself gives some lists a default shorter than their minimum:
-            # the empty list that stands for "not given".
-            if values:
-                self.problem(
-                    node,
-                    f"default of {attr.name!r} has {len(values)} values,"
-                    f" fewer than its minimum {attr.minimum}",
-                )
-        elif attr.kind == "int":
-            value = values[0]
-            if isinstance(value, int) and value < attr.minimum:
-                self.problem(
-                    node,
-                    f"default of {attr.name!r} is {value},"
-                    f" below its minimum {attr.minimum}",
-                )
+        # TensorFlow itself gives some lists a default shorter than their minimum: the
+        # empty list that stands for "not given".
+        if attr.kind.is_list and 0 < len(values) < attr.minimum:
+            self.problem(
+                table.at("default"),
+                f"default of {attr.name!r} has {len(values)} values,"
+                f" fewer than its minimum {attr.minimum}",
+            )
+        least = attr.default
+        if attr.kind == "int" and isinstance(least, int) and least < attr.minimum:
+            self.problem(
+                table.at("default"),
+                f"default of {attr.name!r} is {least},"
+                f" below its minimum {attr.minimum}",
+            )
 
-    def check_unique(
-        self,
-        args: Sequence[tuple[yaml.Node, Arg]],
-        what: str,
-        attrs: Sequence[tuple[yaml.Node, Attr]],
-    ) -> None:
+    def check_unique(self, args: _Args, what: str, attrs: _Attrs) -> None:
         seen: dict[str, str] = {}
-        entries: list[tuple[yaml.Node, Arg | Attr]] = [*args, *attrs]
-        for node, item in entries:
+        entries: list[tuple[Mapping, Arg | Attr]] = [*args, *attrs]
+        for table, item in entries:
             kind = what if isinstance(item, Arg) else "attr"
             if item.name in seen:
                 self.problem(
-                    node,
+                    table.at("name"),
                     f"{kind} {item.name!r} has the name of the {seen[item.name]}"
-                    f" {item.name!r}; names of inputs and attrs are unique",
+                    f" {item.name!r}; names of inputs and attrs are unique, and so are"
+                    " those of outputs",
                 )
             seen.setdefault(item.name, kind)
 
-    def check_references(self, op: Op, args: Sequence[tuple[yaml.Node, Arg]]) -> None:
+    def check_references(self, op: Op, args: _Args) -> None:
         kinds = {attr.name: attr.kind for attr in op.attrs}
-        for node, arg in args:
+        for table, arg in args:
             for used, wanted, key in (
                 (arg.type_attr, "type", "type"),
                 (arg.count, "int", "count"),
@@ -684,61 +540,41 @@ class _Reader:
             ):
                 if used is None or kinds.get(used) == wanted:
                     continue
+                what = f"{key!r} of {arg.name!r} is"
                 if used in kinds:
-                    self.problem(
-                        node,
-                        f"{key!r} of {arg.name!r} is the attr {used!r}, which is of"
-                        f" kind {kinds[used]}; it must be of kind {wanted}",
+                    message = (
+                        f"{what} the attr {used!r}, which is of kind {kinds[used]};"
+                        f" it must be of kind {wanted}"
                     )
-                    continue
-                near = difflib.get_close_matches(used, [*kinds, *DTYPES], n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                what = "a dtype or " if key == "type" else ""
-                self.problem(
-                    node,
-                    (
-                        f"{key!r} of {arg.name!r} is {used!r}, which is neither"
-                        f" {what}an attr of kind {wanted} here{hint}"
-                        if what
-                        else f"{key!r} of {arg.name!r} is {used!r}, which is no attr"
-                        f" here{hint}"
-                    ),
-                )
+                else:
+                    dtypes = DTYPES if key == "type" else ()
+                    dtype = "neither a dtype nor" if key == "type" else "not"
+                    message = (
+                        f"{what} {shown(used)}, which is {dtype} an attr of kind"
+                        f" {wanted} here{did_you_mean(used, [*kinds, *dtypes])}"
+                    )
+                self.problem(table.at(key), message)
 
-    def check_sections(
-        self,
-        op: Op,
-        attrs: Sequence[tuple[yaml.Node, Attr]],
-        attrs_node: yaml.Node,
-        options: Sequence[tuple[yaml.Node, Attr]],
-        options_node: yaml.Node,
-    ) -> None:
-        for node, attr in attrs:
+    def check_sections(self, op: Op, attrs: _Attrs, options: _Attrs) -> None:
+        for table, attr in attrs:
             if op.is_option(attr):
                 self.problem(
-                    node,
+                    table.node,
                     f"{attr.name!r} has a default and is not inferred from an input:"
                     " it belongs under 'options'",
                 )
-        for node, attr in options:
+        for table, attr in options:
             if attr.name in op.inferred:
-                self.problem(
-                    node,
-                    f"{attr.name!r} is inferred from an input: it belongs under"
-                    " 'attrs'",
-                )
+                reason = "is inferred from an input"
             elif attr.default is None:
-                self.problem(
-                    node,
-                    f"{attr.name!r} has no default, so that callers must give it: it"
-                    " belongs under 'attrs'",
-                )
+                reason = "has no default, so that callers must give it"
             elif not op.is_option(attr):
-                self.problem(
-                    node,
-                    f"{attr.name!r} is a dtype, which is an argument even with a"
-                    " default: it belongs under 'attrs'",
-                )
+                reason = "is a dtype, which is an argument even with a default"
+            else:
+                continue
+            self.problem(
+                table.node, f"{attr.name!r} {reason}: it belongs under 'attrs'"
+            )
 
     def ordered(
         self, node: yaml.Node, order: tuple[str, ...] | None, attrs: list[Attr]
@@ -747,49 +583,20 @@ class _Reader:
             return tuple(attrs)
         names = [attr.name for attr in attrs]
         if sorted(order) != sorted(names):
-            odd = sorted(set(order) ^ set(names)) or sorted(
-                {name for name in order if order.count(name) > 1}
-            )
+            odd = sorted(set(order) ^ set(names)) or _repeated(order)
             self.problem(
                 node,
                 "'attr_order' must name every attr and option once; check"
-                f" {', '.join(map(repr, odd))}",
+                f" {', '.join(map(shown, odd))}",
             )
             return tuple(attrs)
         return tuple(sorted(attrs, key=lambda attr: order.index(attr.name)))
 
 
-def find(root: Path) -> list[Path]:
-    """Every opdef below `root`: `<group>/<OP_NAME>.yaml`, in sorted order."""
-    return sorted(root.glob("*/*.yaml"))
+def _nothing(node: yaml.Node, what: str) -> None:
+    """Passes over what cannot be judged, for a problem that is reported already."""
 
 
-def misplaced(root: Path) -> Iterator[Problem]:
-    """Files below `root` that would be overlooked: too high, too deep, `.yml`."""
-    for path in sorted(root.rglob("*.y*ml")):
-        parts = path.relative_to(root).parts
-        if len(parts) == 1 and path.name == "test_ops.yaml":
-            continue
-        if len(parts) != 2 or path.suffix != ".yaml":
-            yield Problem(
-                str(path), 1, 1, "", "an opdef is named <group>/<OP_NAME>.yaml"
-            )
-
-
-def load_all(
-    root: Path, progress: Callable[[int, int], None] = lambda done, total: None
-) -> tuple[list[Op], list[Problem]]:
-    """Every op below `root`, and every mistake in any of the files."""
-    paths = find(root)
-    names = frozenset(map(op_name_of, paths))
-    problems = [*misplaced(root), *check_together(paths)]
-    if not paths and not problems:
-        problems.append(Problem(str(root), 1, 1, "", "holds no opdefs"))
-    ops = []
-    for done, path in enumerate(paths, 1):
-        op, found = load_text(path.read_bytes(), path, names)
-        problems += found
-        if op is not None:
-            ops.append(op)
-        progress(done, len(paths))
-    return ops, problems
+def _repeated(names: Iterable[str]) -> list[str]:
+    listed = list(names)
+    return sorted({name for name in listed if listed.count(name) > 1})

@@ -6,11 +6,14 @@ that the generated code needs itself, gets a trailing underscore.
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
+
+from opwright_codegen.types import RUNTIME_TYPES
 
 if TYPE_CHECKING:
     from opwright_codegen.model import Op
@@ -22,29 +25,36 @@ class Identifier(str):
     __slots__ = ()
 
 
-#: What annotations in class bodies refer to; a field of that name would hide it.
-_BUILTINS: Final = frozenset({"bool", "float", "int", "list", "str"})
+#: Builtins that the file of an op uses.
+_BUILTINS: Final = frozenset(
+    {"Exception", "bool", "dict", "float", "int", "list", "property", "staticmethod"}
+    | {"str", "tuple", "type"}
+)
+#: What it imports or defines besides its class, function and type variables.
+_MODULE_NAMES: Final = frozenset(
+    {"DEFAULTS", "Generic", "Literal", "Op", "OpInputs", "OpOptions", "Scope", "Self"}
+    | {"Sequence", "TYPE_CHECKING", "TypeVar", "annotations", "as_dtype", "as_dtypes"}
+    | {"context", "default", "deprecated", "execute", "graphs", "np", "overload"}
+    | RUNTIME_TYPES
+)
 #: Locals and parameters of every generated function.
 _LOCALS: Final = frozenset(
-    {"context", "default", "execute", "graphs", "name", "op", "options", "opts"}
-    | {"refusal", "scope", "self", "cls"}
+    {"cls", "name", "op", "options", "opts", "refusal", "scope", "self"}
 )
+_FIELDS_RESERVED: Final = _BUILTINS | _MODULE_NAMES | _LOCALS
 #: What the base classes of generated classes define.
 _OP_MEMBERS: Final = frozenset(
     {"Inputs", "OP_NAME", "Options", "PYTHON_NAMES", "as_output", "create", "env"}
-    | {"from_operation", "inputs", "kernels", "op", "op_def", "tensorflow_doc"}
+    | {"from_operation", "inputs", "kernels", "op", "op_def", "rebuild"}
+    | {"tensorflow_doc"}
 )
 _INPUTS_MEMBERS: Final = frozenset(
     {"as_dict", "attribute_names", "attribute_value", "op", "op_class"}
 )
 _OPTIONS_MEMBERS: Final = frozenset({"as_dict", "explicit", "merge"})
-#: Names that the files of ops import or define; an op of that name would hide them.
-_FILE_NAMES: Final = frozenset(
-    {"DEFAULTS", "Generic", "Literal", "Op", "OpInputs", "OpOptions"}
-    | {"Operand", "Output", "Scope", "Self", "Sequence", "TYPE_CHECKING", "TypeVar"}
-    | {"as_dtype", "as_dtypes", "context", "default", "deprecated", "execute"}
-    | {"graphs", "overload"}
-)
+#: Names of the packages themselves: of a group's and of the one around all groups.
+_GROUP_NAMES: Final = frozenset({"TYPE_CHECKING", "annotations", "lazy_package"})
+_PACKAGE_NAMES: Final = frozenset({"annotations", "op_class", "op_names", "registry"})
 
 
 @cache
@@ -71,7 +81,7 @@ def class_name(op_name: str) -> Identifier:
 def function_name(op_name: str) -> Identifier:
     """The function of an op; `if_`, `assert_` where Python has a keyword."""
     name = "_".join(snake_case(part) for part in op_name.split(">"))
-    return Identifier(name + "_" if _reserved(name) else name)
+    return _apart(name, _BUILTINS | _MODULE_NAMES | _GROUP_NAMES)
 
 
 @cache
@@ -80,89 +90,118 @@ def module_name(op_name: str) -> Identifier:
     return function_name(op_name)
 
 
-def _reserved(name: str) -> bool:
-    return keyword.iskeyword(name) or name in _FILE_NAMES
+def _apart(name: str, reserved: frozenset[str]) -> Identifier:
+    """`name`, with an underscore if Python or generated code has that name."""
+    return Identifier(
+        f"{name}_" if keyword.iskeyword(name) or name in reserved else name
+    )
 
 
 def argument(name: str) -> Identifier:
     """An input, output or attr wherever generated code names it."""
-    if keyword.iskeyword(name) or name in _BUILTINS or name in _LOCALS:
-        return Identifier(name + "_")
-    return Identifier(name)
+    return _apart(name, _FIELDS_RESERVED)
 
 
 def output(name: str) -> Identifier:
     """An output: an attribute of the op's class."""
-    spelled = argument(name)
-    return Identifier(spelled + "_") if spelled in _OP_MEMBERS else spelled
+    return _apart(argument(name), _OP_MEMBERS)
 
 
 def view(name: str) -> Identifier:
     """An input or attr: an attribute of the op's `Inputs`."""
-    spelled = argument(name)
-    return Identifier(spelled + "_") if spelled in _INPUTS_MEMBERS else spelled
+    return _apart(argument(name), _INPUTS_MEMBERS)
 
 
 def option(name: str) -> Identifier:
     """An option: a field of the op's `Options`."""
-    spelled = argument(name)
-    return Identifier(spelled + "_") if spelled in _OPTIONS_MEMBERS else spelled
+    return _apart(argument(name), _OPTIONS_MEMBERS)
 
 
 def type_variable(attr: str) -> Identifier:
     """The type variable of a class for a type attr: `T`, `Tidx`, `OutType`."""
-    return Identifier("".join(part[:1].upper() + part[1:] for part in attr.split("_")))
+    name = "".join(part[:1].upper() + part[1:] for part in attr.split("_"))
+    return _apart(name, _BUILTINS | _MODULE_NAMES)
 
 
-def function_variables(attrs: Sequence[str]) -> dict[str, Identifier]:
-    """Their twins for `create` and the function: `U`, `Uidx`, `UOutType`.
+def function_variables(op: Op) -> dict[str, Identifier]:
+    """Their twins for `create` and the function, by attr: `U`, `Uidx`, `UOutType`.
 
-    The next letter serves where that is the name of another type attr.
+    The next letter serves where the op has an attr or type variable of that name.
     """
-    taken: set[str] = set(map(type_variable, attrs))
+    attrs = [attr.name for attr in op.attrs if attr.kind == "type"]
+    taken = {*map(type_variable, attrs), *(attr.name for attr in op.attrs)}
     twins: dict[str, Identifier] = {}
     for attr in attrs:
         name = type_variable(attr)
         tail = name[1:] if name.startswith("T") else name
-        twin = next(letter + tail for letter in "UVWXYZ" if letter + tail not in taken)
+        twin = next(
+            twin for letter in _letters() if (twin := letter + tail) not in taken
+        )
         taken.add(twin)
         twins[attr] = Identifier(twin)
     return twins
 
 
-def public_names(op_name: str) -> Iterator[tuple[str, str]]:
-    """The names that `op_name` takes: among all ops, then in its package."""
-    yield "op", op_name
-    yield "class", class_name(op_name)
-    yield "function", function_name(op_name)
-    yield "module", module_name(op_name)
+def _letters() -> Iterator[str]:
+    for times in itertools.count(1):
+        for letter in "UVWXYZ":
+            yield letter * times
 
 
-def clashes(op: Op) -> Iterator[str]:
-    """Names of one op that come out the same in Python, in words."""
-    if class_name(op.name) in _FILE_NAMES or keyword.iskeyword(class_name(op.name)):
+def public_names(op_name: str) -> dict[str, Identifier]:
+    """The names that an op takes in its group's package, by what they are."""
+    return {
+        "class": class_name(op_name),
+        "function": function_name(op_name),
+        "module": module_name(op_name),
+    }
+
+
+def group_clashes(group: str) -> Iterator[str]:
+    """Why `group` cannot be the name of a package, in words."""
+    for place, part in enumerate(group.split(".")):
+        reserved = _GROUP_NAMES if place else _PACKAGE_NAMES
+        if keyword.iskeyword(part) or part in reserved:
+            yield (
+                f"the group {group!r} would be a package named {part!r}, a name that"
+                " Python or the package around it has; rename the group"
+            )
+
+
+def clashes(op: Op) -> Iterator[tuple[str, str]]:
+    """Names of one op that come out the same in Python: which one, and in words.
+
+    The name is that of an attr or argument, or the op's own.
+    """
+    cls = class_name(op.name)
+    if keyword.iskeyword(cls) or cls in _BUILTINS | _MODULE_NAMES:
         yield (
-            f"the class would be named {class_name(op.name)!r}, which Python or every"
-            " generated file uses itself; rename the op"
+            op.name,
+            f"the class would be named {cls!r}, which Python or every generated file"
+            " uses itself; rename the op",
         )
-    parameters = [arg.name for arg in op.inputs] + [
-        attr.name for attr in (*op.required, *op.options)
+    parameters = [
+        *(arg.name for arg in op.inputs),
+        *(attr.name for attr in (*op.required, *op.options)),
     ]
-    for what, names, spell in (
-        ("arguments", parameters, argument),
-        ("outputs", [arg.name for arg in op.outputs], output),
-        ("options", [attr.name for attr in op.options], option),
-        (
-            "type variables",
-            [a.name for a in op.attrs if a.kind == "type"],
-            type_variable,
-        ),
+    fields = [arg.name for arg in op.inputs] + [attr.name for attr in op.attrs]
+    options = [attr.name for attr in op.options]
+    variables = [attr.name for attr in op.attrs if attr.kind == "type"]
+    classes = {cls: f"class {cls!r}", f"{cls}Inputs": f"class '{cls}Inputs'"}
+    setters = {f"with_{option(name)}": f"setter of {name!r}" for name in options}
+    for what, names, spell, others in (
+        ("argument", parameters, argument, classes),
+        ("output", [arg.name for arg in op.outputs], output, {}),
+        ("input or attr", fields, view, {}),
+        ("option", options, option, setters),
+        ("type variable", variables, type_variable, classes),
     ):
-        taken: dict[str, str] = {}
-        for name in names:
-            other = taken.setdefault(spell(name), name)
-            if other != name:
+        taken = dict(others)
+        for name in dict.fromkeys(names):
+            other = taken.setdefault(spell(name), f"{what} {name!r}")
+            if other != f"{what} {name!r}":
                 yield (
-                    f"{what} {other!r} and {name!r} would both be named"
-                    f" {spell(name)!r} in Python; rename one of them"
+                    name,
+                    f"{what} {name!r} would be named {spell(name)!r} in Python, as the"
+                    f" {other} is; rename one of them",
                 )

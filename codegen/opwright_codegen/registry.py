@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import text_format
+from google.protobuf import message, text_format
 from tensorflow.python.client import pywrap_tf_session
 
 from opwright_codegen.model import (
@@ -32,6 +32,7 @@ from opwright_codegen.model import (
     TensorValue,
     Value,
 )
+from opwright_codegen.problems import SourceError
 from opwright_codegen.types import AttrKind, DTypeName
 
 VERSION: str = tf.__version__
@@ -50,10 +51,6 @@ tensor_shape_pb2 = _messages("tensor_shape")
 types_pb2 = _messages("types")
 
 
-class SourceError(Exception):
-    """A registry, library or file of OpDefs that cannot be read."""
-
-
 def installed() -> list[Any]:
     """Every OpDef in this process's registry."""
     buffer = pywrap_tf_session.TF_GetAllOpList()
@@ -68,7 +65,8 @@ def library(path: Path) -> list[Any]:
     """
     before = {op.name for op in installed()}
     try:
-        tf.load_op_library(str(path))
+        # The loader takes a bare name for that of a library of the system.
+        tf.load_op_library(str(path.resolve()))
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SourceError(
@@ -93,9 +91,7 @@ def saved(path: Path) -> list[Any]:
             return list(op_def_pb2.OpList.FromString(path.read_bytes()).op)
         text = path.read_text("utf-8")
         return list(text_format.Parse(text, op_def_pb2.OpList()).op)
-    except (OSError, ValueError, text_format.ParseError) as error:
-        raise SourceError(f"{path}: no OpList can be read from it: {error}") from error
-    except Exception as error:  # protobuf's DecodeError differs by implementation
+    except (OSError, ValueError, message.Error, text_format.ParseError) as error:
         raise SourceError(f"{path}: no OpList can be read from it: {error}") from error
 
 
@@ -111,7 +107,22 @@ def save(op_defs: Iterable[Any], path: Path) -> bytes:
 
 
 def from_op_def(op_def: Any, group: str) -> Op:
-    """The facts of `op_def`; its prose is left out."""
+    """The facts of `op_def`; its prose is left out.
+
+    Raises:
+      SourceError: it says something else that a model cannot say.
+    """
+    try:
+        op = _op(op_def, group)
+        lossless = to_op_def(op) == without_prose(op_def)
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{op_def.name}: cannot be an opdef: {error}") from error
+    if not lossless:
+        raise SourceError(f"{op_def.name}: its OpDef says more than an opdef can")
+    return op
+
+
+def _op(op_def: Any, group: str) -> Op:
     deprecation = None
     if op_def.HasField("deprecation"):
         deprecation = Deprecation(

@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from opwright_codegen import load
 from opwright_codegen.types import DTYPES, KINDS
 
 Schema = dict[str, Any]
 
-_NAME = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]*$"}
-_OP_NAME = {
-    "type": "string",
-    "pattern": "^([A-Za-z][A-Za-z0-9_]*>)*[A-Za-z][A-Za-z0-9_]*$",
-}
+
+def _matching(pattern: str) -> Schema:
+    return {"type": "string", "pattern": f"^{pattern}$"}
+
+
+_ARG_NAME = _matching(load.ARG_NAME)
+_ATTR_NAME = _matching(load.ATTR_NAME)
+_OP_NAME = _matching(load.OP_NAME)
 _TEXT = {"type": "string", "minLength": 1}
 _FLAG = {"type": "boolean"}
 
@@ -43,12 +47,17 @@ def schema() -> Schema:
     dtypes = sorted(DTYPES)
     arg = _table(
         ("name",),
-        name=_described(_NAME, "As the OpDef names it."),
+        name=_described(_ARG_NAME, "As the OpDef names it."),
         type=_described(
-            {"anyOf": [{"enum": dtypes}, _NAME]}, "A dtype, or an attr of kind type."
+            {"anyOf": [{"enum": dtypes}, _ATTR_NAME]},
+            "A dtype, or an attr of kind type.",
         ),
-        types=_described(_NAME, "For a list of any dtypes: an attr of list(type)."),
-        count=_described(_NAME, "For a list of one dtype: the attr of its length."),
+        types=_described(
+            _ATTR_NAME, "For a list of any dtypes: an attr of list(type)."
+        ),
+        count=_described(
+            _ATTR_NAME, "For a list of one dtype: the attr of its length."
+        ),
         ref=_described(_FLAG, "Whether it is a reference, which only graphs have."),
         full_type=_described({"$ref": "#/$defs/full_type"}, "Its FullTypeDef."),
         shape=_described(_TEXT, "By hand: [batch, units], scalar, [] if ... else ..."),
@@ -57,7 +66,7 @@ def schema() -> Schema:
     arg["oneOf"] = [{"required": ["type"]}, {"required": ["types"]}]
     attr = _table(
         ("name", "type"),
-        name=_described(_NAME, "As the OpDef names it."),
+        name=_described(_ATTR_NAME, "As the OpDef names it."),
         type=_described({"enum": list(KINDS)}, "The kind of its values."),
         default={"description": "A value of its kind; a shape is a list or 'unknown'."},
         allowed=_described(
@@ -71,7 +80,7 @@ def schema() -> Schema:
     )
     full_type = _table(
         ("type_id",),
-        type_id={"type": "string", "pattern": "^TFT_[A-Z0-9_]+$"},
+        type_id=_matching(load.FULL_TYPE_ID),
         s={"type": "string"},
         args=_list({"$ref": "#/$defs/full_type"}),
     )
@@ -87,7 +96,7 @@ def schema() -> Schema:
         ("op", "group"),
         op=_described(_OP_NAME, "OP_NAME; the file has the same name."),
         group=_described(
-            {"type": "string", "pattern": "^[a-z][a-z0-9_]*(\\.[a-z][a-z0-9_]*)*$"},
+            _matching(load.GROUP),
             "The package that the class goes to; the file's folder has the same name.",
         ),
         summary=_described(_TEXT, "By hand: one line that ends with a period."),
@@ -100,7 +109,7 @@ def schema() -> Schema:
         deprecated=deprecated,
         gradient_of=_described(_OP_NAME, "By hand: the op that it differentiates."),
         kernels=_described(
-            _table((), **{d: {"const": "opwright"} for d in ("CPU", "GPU", "XLA")}),
+            _table((), **{d: {"enum": list(load.PROVIDERS)} for d in load.DEVICES}),
             "Kernels that opwright's own library brings.",
         ),
         inputs=_list({"$ref": "#/$defs/arg"}),
@@ -114,7 +123,7 @@ def schema() -> Schema:
             "With a default, settled by no input: fields of Options.",
         ),
         attr_order=_described(
-            _list(_NAME), "The OpDef's order, where the sections change it."
+            _list(_ATTR_NAME), "The OpDef's order, where the sections change it."
         ),
     )
     return {

@@ -102,6 +102,13 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 
+#: All that annotations take from the runtime's `types`.
+RUNTIME_TYPES: Final = frozenset(
+    {"AnyDType", "AnyDTypeLike", "DType", "DTypeLike", "FunctionLike", "Operand"}
+    | {"Output", "ShapeLike", "StringLike", "TensorLike", "TensorOperand"}
+    | {"TensorProto", "TensorShape", "TType", *DTYPES.values(), *FAMILIES}
+)
+
 #: How the element of an attr is spelled where a caller gives it, ...
 ARGUMENT_TYPES: Final[dict[str, str]] = {
     "int": "int",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 _SUFFIX = ".opwright.tmp"
@@ -51,10 +51,7 @@ def remove(root: Path, paths: Iterable[Path]) -> None:
 
 
 def remove_temporary(root: Path) -> None:
-    """Removes what an interrupted run left below `root`."""
-    for path in temporary(root):
+    """Removes what an interrupted run left below `root` and beside it."""
+    beside = root.parent.glob(f".{root.name}.*{_SUFFIX}")
+    for path in (*beside, *root.rglob(f".*{_SUFFIX}")):
         path.unlink(missing_ok=True)
-
-
-def temporary(root: Path) -> Iterator[Path]:
-    yield from root.rglob(f".*{_SUFFIX}")

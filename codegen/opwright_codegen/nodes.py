@@ -1,0 +1,304 @@
+"""YAML to nodes to plain values, strictly.
+
+YAML guesses at what plain text means: `no` is false, `010` is eight, `1:30` is ninety.
+Here a value is written the one way that everybody reads alike, or it is a problem.
+Nothing here raises for what a file says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+import yaml
+
+from opwright_codegen.problems import Problem
+
+R = TypeVar("R")
+#: Reads a node; the text says which one, for what is reported.
+Read: TypeAlias = Callable[[yaml.Node, str], R | None]
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+_INFINITY = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z")
+_EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+\Z")
+_INT64 = range(-(2**63), 2**63)
+#: Digits of its longest integer, with the sign.
+_MAX_DIGITS = 20
+
+if TYPE_CHECKING or not hasattr(yaml, "CSafeLoader"):
+    _Parser = yaml.SafeLoader
+else:
+    from yaml.composer import Composer
+    from yaml.cyaml import CParser
+    from yaml.resolver import Resolver
+
+    class _Parser(Composer, CParser, Resolver):
+        """libyaml's parser under Python's composer.
+
+        libyaml's own composer crashes the process where a file is nested deeply.
+        """
+
+        def __init__(self, text: str) -> None:
+            CParser.__init__(self, text)
+            Composer.__init__(self)
+            Resolver.__init__(self)
+
+
+class _Loader(_Parser):
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = cast("Any", self).peek_event()
+            raise yaml.MarkedYAMLError(
+                problem=f"the alias *{event.anchor}; write out what it stands for",
+                problem_mark=event.start_mark,
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
+
+class Reader:
+    """Reads the nodes of one file and collects what is wrong with them.
+
+    Each method for a value of one kind returns None, and reports, when the kind is
+    another.
+    """
+
+    def __init__(self, path: Path, op: str) -> None:
+        self.path = path
+        self.op = op
+        self.problems: list[Problem] = []
+
+    def problem(self, node: yaml.Node, message: str) -> None:
+        mark = node.start_mark
+        self.problem_at(mark.line + 1, mark.column + 1, message)
+
+    def problem_at(self, line: int, column: int, message: str) -> None:
+        self.problems.append(Problem(str(self.path), line, column, self.op, message))
+
+    def compose(self, content: bytes) -> yaml.Node | None:
+        """The only document of a file."""
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.problem_at(
+                *_position(content, error.start),
+                f"not UTF-8: byte 0x{content[error.start]:02x}; save it as UTF-8",
+            )
+            return None
+        try:
+            node = yaml.compose(text, Loader=_Loader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            what = " ".join(filter(None, (error.context, error.problem)))
+            self.problem_at(line, column, f"not YAML as opdefs take it: {what}")
+            return None
+        except yaml.reader.ReaderError as error:
+            what = f"a character that YAML does not take: {error.reason}"
+            self.problem_at(*_position(content, error.position), what)
+            return None
+        except RecursionError:
+            self.problem_at(1, 1, "nested too deeply to be read")
+            return None
+        if node is None:
+            self.problem_at(1, 1, "the file is empty; an op's definition was expected")
+        return node
+
+    def wrong(self, node: yaml.Node, what: str, wanted: str, hint: str = "") -> None:
+        if isinstance(node, yaml.MappingNode):
+            came = "a mapping"
+        elif isinstance(node, yaml.SequenceNode):
+            came = "a list"
+        else:
+            kind = str(node.tag).rpartition(":")[2]
+            if kind == "null":
+                came = "nothing"
+            else:
+                came = f"{'text' if kind == 'str' else kind} {shown(node.value)}"
+                if wanted == "text":
+                    hint = "; put it in quotes"
+        self.problem(node, f"{what} must be {wanted}, not {came}{hint}")
+
+    def text(self, node: yaml.Node, what: str) -> str | None:
+        if _is_scalar(node, "str"):
+            return str(node.value)
+        self.wrong(node, what, "text")
+        return None
+
+    def filled(self, node: yaml.Node, what: str) -> str | None:
+        text = self.text(node, what)
+        if text is not None and not text.strip():
+            self.problem(node, f"{what} is empty; leave the key out instead")
+            return None
+        return text
+
+    def boolean(self, node: yaml.Node, what: str) -> bool | None:
+        if _is_scalar(node, "bool") and node.value.lower() in ("true", "false"):
+            return bool(node.value.lower() == "true")
+        self.wrong(node, what, "true or false")
+        return None
+
+    def integer(self, node: yaml.Node, what: str) -> int | None:
+        if not _is_scalar(node, "int"):
+            self.wrong(node, what, "an integer")
+        elif not _INTEGER.match(node.value):
+            self.wrong(node, what, "an integer in plain decimal digits")
+        elif len(node.value) > _MAX_DIGITS or int(node.value) not in _INT64:
+            text = shown(node.value)
+            self.problem(node, f"{what} is {text}, which does not fit into 64 bits")
+        else:
+            return int(node.value)
+        return None
+
+    def number(self, node: yaml.Node, what: str) -> float | None:
+        if _is_scalar(node, "float") and _INFINITY.match(node.value):
+            return float(node.value.replace(".", ""))
+        if _is_scalar(node, "float") and node.value.lower() == ".nan":
+            self.problem(node, f"{what} is not a number (nan), which nothing equals")
+            return None
+        if _is_scalar(node, "float", "int") and (
+            _FLOAT.match(node.value) or _INTEGER.match(node.value)
+        ):
+            return float(node.value)
+        hint = ""
+        if isinstance(node, yaml.ScalarNode) and _EXPONENT.match(node.value):
+            hint = "; YAML wants a point and a signed exponent: 1.0e-5, 1.0e+5"
+        self.wrong(node, what, "a number", hint)
+        return None
+
+    def single(self, node: yaml.Node, what: str) -> float | None:
+        """A number that a float of 32 bits holds."""
+        value = self.number(node, what)
+        try:
+            struct.pack("f", value or 0.0)
+        except OverflowError:
+            self.problem(node, f"{what} is {value}, which does not fit into 32 bits")
+            return None
+        return value
+
+    def matching(self, pattern: re.Pattern[str], form: str) -> Read[str]:
+        def read(node: yaml.Node, what: str) -> str | None:
+            text = self.text(node, what)
+            if text is not None and not pattern.match(text):
+                self.problem(node, f"{what} is {shown(text)}; it must be {form}")
+                return None
+            return text
+
+        return read
+
+    def one_of(self, allowed: Iterable[str], kind: str) -> Read[str]:
+        choices = tuple(allowed)
+
+        def read(node: yaml.Node, what: str) -> str | None:
+            text = self.text(node, what)
+            if text is None or text in choices:
+                return text
+            self.problem(
+                node,
+                f"{what} is {shown(text)}, which is no {kind}"
+                f"{did_you_mean(text, choices)}; allowed: {', '.join(choices)}",
+            )
+            return None
+
+        return read
+
+    def many(self, read: Read[R]) -> Read[tuple[R, ...]]:
+        def read_all(node: yaml.Node, what: str) -> tuple[R, ...] | None:
+            if not isinstance(node, yaml.SequenceNode):
+                self.wrong(node, what, "a list")
+                return None
+            items = [
+                read(item, f"item {position} of {what}")
+                for position, item in enumerate(node.value, 1)
+            ]
+            return tuple(item for item in items if item is not None)
+
+        return read_all
+
+    def mapping(self, node: yaml.Node, what: str) -> Mapping | None:
+        if isinstance(node, yaml.MappingNode):
+            return Mapping(self, node, what)
+        self.wrong(node, what, "a mapping")
+        return None
+
+
+class Mapping:
+    """A YAML mapping of which every key must be taken, and `close` called."""
+
+    def __init__(self, reader: Reader, node: yaml.MappingNode, what: str) -> None:
+        self.node = node
+        #: How problems name it.
+        self.what = what
+        self._reader = reader
+        self._known: list[str] = []
+        self._items: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            name = reader.text(key, f"a key of {what}")
+            if name is None:
+                continue
+            if name in self._items:
+                first = self._items[name][0].start_mark.line + 1
+                reader.problem(
+                    key,
+                    f"duplicate key {shown(name)} in {what}; first on line {first}",
+                )
+                continue
+            self._items[name] = (key, value)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._items
+
+    def at(self, key: str) -> yaml.Node:
+        """Where a problem with the value of `key` is: there, or here without one."""
+        return self._items[key][1] if key in self._items else self.node
+
+    def take(self, key: str, read: Read[R], needed: bool = False) -> R | None:
+        self._known.append(key)
+        if key in self._items:
+            return read(self._items[key][1], f"{key!r} of {self.what}")
+        if needed:
+            self._reader.problem(self.node, f"{self.what} lacks the key {key!r}")
+        return None
+
+    def close(self) -> None:
+        """Reports the keys that nothing took."""
+        for name, (key, _) in self._items.items():
+            if name not in self._known:
+                self._reader.problem(
+                    key,
+                    f"unknown key {shown(name)} in {self.what}"
+                    f"{did_you_mean(name, self._known)};"
+                    f" allowed: {', '.join(self._known)}",
+                )
+
+
+def shown(text: str) -> str:
+    """`text` in quotes, on one line, cut short where it is long."""
+    return _SHORT.repr(text)
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(text, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 60
+
+
+def _is_scalar(node: yaml.Node, *kinds: str) -> bool:
+    tag = str(node.tag)
+    return isinstance(node, yaml.ScalarNode) and any(
+        tag == f"tag:yaml.org,2002:{kind}" for kind in kinds
+    )
+
+
+def _position(content: bytes, offset: int) -> tuple[int, int]:
+    line = content.count(b"\n", 0, offset) + 1
+    return line, offset - content.rfind(b"\n", 0, offset)

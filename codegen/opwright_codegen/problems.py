@@ -1,0 +1,33 @@
+"""Mistakes in opdefs, as data: collected, then printed together; and in sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """A mistake, with where it is."""
+
+    path: str
+    line: int
+    column: int
+    op: str
+    message: str
+
+    def __str__(self) -> str:
+        op = f" {self.op}:" if self.op else ""
+        return f"{self.path}:{self.line}:{self.column}:{op} {self.message}"
+
+
+class OpdefError(Exception):
+    """Opdefs have mistakes; `problems` lists all of them."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class SourceError(Exception):
+    """A registry, library or file whose OpDefs cannot be read or written as YAML."""
