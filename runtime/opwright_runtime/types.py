@@ -11,18 +11,20 @@ How an input is spelled:
 - `TensorOperand[...]`: a tensor, never a value: ref, resource and variant inputs.
 - `Sequence[Operand[U]]`: a list input; `Sequence[Operand[AnyDType]]` when each
   element has a dtype of its own.
+- `type[U] | DTypeLike`: a dtype that is an argument. A class settles `U`; anything
+  else leaves it to its default, `AnyDType`, as inputs do that are all values.
 - `Output[AnyDType]`: an output whose dtype only the graph knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Union, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from typing_extensions import TypeAlias, TypeVar
+from typing_extensions import TypeVar
 
 
 class _DTypeMeta(type):
@@ -178,16 +180,16 @@ class TVariant(TType, name="variant"):
 
 
 # The families are the sets of dtypes that the registry's ops allow most often.
-TIndex: TypeAlias = Union[TInt32, TInt64]
-TFloating: TypeAlias = Union[TBfloat16, TFloat16, TFloat32, TFloat64]
-TComplex: TypeAlias = Union[TComplex64, TComplex128]
-TQuantized: TypeAlias = Union[TQint8, TQint16, TQint32, TQuint8, TQuint16]
-TSigned: TypeAlias = Union[TInt8, TInt16, TInt32, TInt64]
-TUnsigned: TypeAlias = Union[TUint8, TUint16, TUint32, TUint64]
-TIntegral: TypeAlias = Union[TSigned, TUnsigned]
-TReal: TypeAlias = Union[TFloating, TIntegral]
-TInexact: TypeAlias = Union[TFloating, TComplex]
-TNumber: TypeAlias = Union[TReal, TComplex, TQuantized]
+TIndex: TypeAlias = TInt32 | TInt64
+TFloating: TypeAlias = TBfloat16 | TFloat16 | TFloat32 | TFloat64
+TComplex: TypeAlias = TComplex64 | TComplex128
+TQuantized: TypeAlias = TQint8 | TQint16 | TQint32 | TQuint8 | TQuint16
+TSigned: TypeAlias = TInt8 | TInt16 | TInt32 | TInt64
+TUnsigned: TypeAlias = TUint8 | TUint16 | TUint32 | TUint64
+TIntegral: TypeAlias = TSigned | TUnsigned
+TReal: TypeAlias = TFloating | TIntegral
+TInexact: TypeAlias = TFloating | TComplex
+TNumber: TypeAlias = TReal | TComplex | TQuantized
 
 AnyDType: TypeAlias = Any
 """Stands for a dtype that is known only when the program runs."""
@@ -209,9 +211,11 @@ class PlainTensor(Protocol):
 
 if TYPE_CHECKING:
     # mypy reads TensorFlow as Any, and holds a class derived from Any to be compatible
-    # with every type. So there the members of a tensor are spelled out.
+    # with every type. So there the members of a tensor are spelled out. Where stubs of
+    # TensorFlow are installed, mypy's `always_true = ["TENSORFLOW_STUBS"]` says so.
     MYPY = False
-    if MYPY:
+    TENSORFLOW_STUBS = False
+    if MYPY and not TENSORFLOW_STUBS:
 
         class Output(Generic[D]):  # pyright: ignore[reportRedeclaration]
             @property
@@ -278,9 +282,12 @@ if TYPE_CHECKING:
     else:
 
         class Output(tf.Tensor, Generic[D]):
-            def consumers(  # pyright: ignore[reportIncompatibleMethodOverride]
-                self,
-            ) -> Sequence[tf.Operation]: ...
+            """A `tf.Tensor` whose dtype the type checker knows."""
+
+            # The stubs' tensors have every attribute; this one makes none a OneOutput.
+            as_output: None
+
+            def consumers(self) -> Sequence[tf.Operation]: ...  # type: ignore[override]
 
 else:
 
@@ -301,15 +308,15 @@ class OneOutput(Protocol[D]):
     def as_output(self) -> Output[D]: ...
 
 
-ArrayLike: TypeAlias = Union[
-    npt.NDArray[Any], np.generic, complex, str, bytes, Sequence["ArrayLike"]
-]
+ArrayLike: TypeAlias = (
+    npt.NDArray[Any] | np.generic | complex | str | bytes | Sequence["ArrayLike"]
+)
 """A value that TensorFlow converts to a tensor: NumPy arrays, scalars, nested lists."""
 
-TensorOperand: TypeAlias = Union[Output[D], OneOutput[D], PlainTensor]
+TensorOperand: TypeAlias = Output[D] | OneOutput[D] | PlainTensor
 """A tensor or a one-output op."""
 
-Operand: TypeAlias = Union[TensorOperand[D], ArrayLike, Sequence["Operand[D]"]]
+Operand: TypeAlias = TensorOperand[D] | ArrayLike | Sequence["Operand[D]"]
 """A tensor, a one-output op, or a value, or nested lists of them."""
 
 
@@ -340,19 +347,19 @@ class TensorFlowFunction(Protocol):
     def add_to_graph(self, g: Any = ...) -> Any: ...
 
 
-DTypeLike: TypeAlias = Union[TensorFlowDType, "np.dtype[Any]", type[np.generic], str]
+DTypeLike: TypeAlias = TensorFlowDType | np.dtype[Any] | type[np.generic] | str
 """A dtype given in another way than by its class."""
 
-AnyDTypeLike: TypeAlias = Union[type[TType], DTypeLike]
+AnyDTypeLike: TypeAlias = type[TType] | DTypeLike
 """A dtype given in any way."""
 
 # Attrs: how they are given, and how they are read back.
-StringLike: TypeAlias = Union[str, bytes]
-ShapeLike: TypeAlias = Union[
-    TensorFlowShape, Sequence[Union[int, None]], "npt.NDArray[np.integer[Any]]", None
-]
-TensorLike: TypeAlias = Union[TensorFlowProto, ArrayLike]
-FunctionLike: TypeAlias = Union[str, TensorFlowFunction, TensorFlowProto]
+StringLike: TypeAlias = str | bytes
+ShapeLike: TypeAlias = (
+    TensorFlowShape | Sequence[int | None] | npt.NDArray[np.integer[Any]] | None
+)
+TensorLike: TypeAlias = TensorFlowProto | ArrayLike
+FunctionLike: TypeAlias = str | TensorFlowFunction | TensorFlowProto
 DType: TypeAlias = tf.DType
 TensorShape: TypeAlias = tf.TensorShape
 TensorProto: TypeAlias = TensorFlowProto
