@@ -163,6 +163,7 @@ def _clashes(root: Path, paths: Sequence[Path]) -> Iterator[Problem]:
                     " rename one of them or move the op to another group"
                 )
                 yield Problem(str(path), 1, 1, name, message)
+                break
 
 
 class _OpReader(Reader):
@@ -307,7 +308,7 @@ class _OpReader(Reader):
         variable = table.take("s", self.text)
         args = table.take(
             "args",
-            self.many(lambda item, where: self.full_type(item, where, depth + 1)),
+            self.many(lambda item, _: self.full_type(item, "a full type", depth + 1)),
         )
         table.close()
         return FullType(type_id or "", args or (), variable)
@@ -380,12 +381,6 @@ class _OpReader(Reader):
         minimum = table.take("minimum", self.integer)
         doc = table.take("doc", self.filled)
         table.close()
-        if "allowed" in table and kind.element not in ("string", "type"):
-            self.problem(
-                table.at("allowed"),
-                f"{table.what} is of kind {kind}, which takes no 'allowed';"
-                " only string and type do",
-            )
         if minimum is not None and kind != "int" and not kind.is_list:
             self.problem(
                 table.at("minimum"),
@@ -404,6 +399,10 @@ class _OpReader(Reader):
     def allowed(
         self, node: yaml.Node, what: str, kind: AttrKind
     ) -> tuple[str, ...] | None:
+        if kind.element not in ("string", "type"):
+            message = f"{what} is given, but only string and type take it, not {kind}"
+            self.problem(node, message)
+            return None
         item = self.one_of(DTYPES, "dtype") if kind.element == "type" else self.text
         values = self.many(item)(node, what)
         if isinstance(node, yaml.SequenceNode) and not node.value:

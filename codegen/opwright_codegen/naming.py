@@ -189,6 +189,7 @@ def clashes(op: Op) -> Iterator[tuple[str, str]]:
     variables = [attr.name for attr in op.attrs if attr.kind == "type"]
     classes = {cls: f"class {cls!r}", f"{cls}Inputs": f"class '{cls}Inputs'"}
     setters = {f"with_{option(name)}": f"setter of {name!r}" for name in options}
+    told: set[str] = set()
     for what, names, spell, others in (
         ("argument", parameters, argument, classes),
         ("output", [arg.name for arg in op.outputs], output, {}),
@@ -199,7 +200,8 @@ def clashes(op: Op) -> Iterator[tuple[str, str]]:
         taken = dict(others)
         for name in dict.fromkeys(names):
             other = taken.setdefault(spell(name), f"{what} {name!r}")
-            if other != f"{what} {name!r}":
+            if other != f"{what} {name!r}" and name not in told:
+                told.add(name)
                 yield (
                     name,
                     f"{what} {name!r} would be named {spell(name)!r} in Python, as the"

@@ -23,6 +23,7 @@ R = TypeVar("R")
 #: Reads a node; the text says which one, for what is reported.
 Read: TypeAlias = Callable[[yaml.Node, str], R | None]
 
+_TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _INFINITY = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z")
@@ -111,18 +112,14 @@ class Reader:
         return node
 
     def wrong(self, node: yaml.Node, what: str, wanted: str, hint: str = "") -> None:
-        if isinstance(node, yaml.MappingNode):
-            came = "a mapping"
-        elif isinstance(node, yaml.SequenceNode):
-            came = "a list"
-        else:
-            kind = str(node.tag).rpartition(":")[2]
-            if kind == "null":
-                came = "nothing"
-            else:
-                came = f"{'text' if kind == 'str' else kind} {shown(node.value)}"
-                if wanted == "text":
-                    hint = "; put it in quotes"
+        kind = str(node.tag).removeprefix(_TAG)
+        came = {"map": "a mapping", "seq": "a list", "null": "nothing"}.get(kind)
+        if came is None and isinstance(node, yaml.ScalarNode):
+            came = f"{'text' if kind == 'str' else kind} {shown(node.value)}"
+            if wanted == "text":
+                hint = "; put it in quotes"
+        elif came is None:
+            came = f"what is tagged {kind}"
         self.problem(node, f"{what} must be {wanted}, not {came}{hint}")
 
     def text(self, node: yaml.Node, what: str) -> str | None:
@@ -176,7 +173,7 @@ class Reader:
         """A number that a float of 32 bits holds."""
         value = self.number(node, what)
         try:
-            struct.pack("f", value or 0.0)
+            struct.pack("<f", value or 0.0)
         except OverflowError:
             self.problem(node, f"{what} is {value}, which does not fit into 32 bits")
             return None
@@ -210,7 +207,7 @@ class Reader:
 
     def many(self, read: Read[R]) -> Read[tuple[R, ...]]:
         def read_all(node: yaml.Node, what: str) -> tuple[R, ...] | None:
-            if not isinstance(node, yaml.SequenceNode):
+            if not (isinstance(node, yaml.SequenceNode) and _is(node, "seq")):
                 self.wrong(node, what, "a list")
                 return None
             items = [
@@ -222,7 +219,7 @@ class Reader:
         return read_all
 
     def mapping(self, node: yaml.Node, what: str) -> Mapping | None:
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.MappingNode) and _is(node, "map"):
             return Mapping(self, node, what)
         self.wrong(node, what, "a mapping")
         return None
@@ -293,10 +290,11 @@ _SHORT.maxstring = 60
 
 
 def _is_scalar(node: yaml.Node, *kinds: str) -> bool:
-    tag = str(node.tag)
-    return isinstance(node, yaml.ScalarNode) and any(
-        tag == f"tag:yaml.org,2002:{kind}" for kind in kinds
-    )
+    return isinstance(node, yaml.ScalarNode) and any(_is(node, kind) for kind in kinds)
+
+
+def _is(node: yaml.Node, kind: str) -> bool:
+    return str(node.tag) == _TAG + kind
 
 
 def _position(content: bytes, offset: int) -> tuple[int, int]:

@@ -1,0 +1,286 @@
+"""Nothing of an OpDef is lost: registry, model and YAML say the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorflow.core.framework import op_def_pb2
+from workplace import OPDEFS, place, tree
+
+from opwright_codegen import dump, importer, load, registry
+from opwright_codegen.model import (
+    Arg,
+    Attr,
+    Deprecation,
+    FuncValue,
+    Op,
+    ShapeValue,
+    TensorValue,
+)
+from opwright_codegen.problems import OpdefError, SourceError
+from opwright_codegen.types import AttrKind, DTypeName
+
+
+@cache
+def ops() -> dict[str, Op]:
+    found, problems = load.load_all(OPDEFS)
+    assert problems == []
+    return {op.name: op for op in found}
+
+
+@cache
+def op_defs() -> dict[str, Any]:
+    """The registry's ops but TensorFlow's own test ops and internal ones."""
+    left_out = importer.excluded(OPDEFS)
+    return {
+        op_def.name: op_def
+        for op_def in registry.installed()
+        if not op_def.name.startswith("_") and op_def.name not in left_out
+    }
+
+
+def prose_cleared(op_def: Any) -> Any:
+    copy = op_def_pb2.OpDef()
+    copy.CopyFrom(op_def)
+    copy.summary = copy.description = ""
+    for part in (*copy.input_arg, *copy.output_arg, *copy.attr):
+        part.description = ""
+    return copy
+
+
+def test_every_op_of_the_registry_has_an_opdef() -> None:
+    assert len(op_defs()) == 1626
+    assert sorted(ops()) == sorted(op_defs())
+
+
+def test_op_defs_are_rebuilt_from_yaml_field_by_field() -> None:
+    different = [
+        name
+        for name, op_def in op_defs().items()
+        if registry.to_op_def(ops()[name]) != prose_cleared(op_def)
+    ]
+    assert different == []
+
+
+def test_models_of_the_registry_and_of_yaml_agree_in_facts() -> None:
+    different = [
+        name
+        for name, op_def in op_defs().items()
+        if dump.with_facts(ops()[name], registry.from_op_def(op_def, "core"))
+        != ops()[name]
+    ]
+    assert different == []
+
+
+def test_yaml_is_a_fixed_point() -> None:
+    """A file that is read and written anew is the same, byte for byte."""
+    different = []
+    for path in load.find(OPDEFS):
+        content = path.read_bytes()
+        op, _ = load.load_text(content, path)
+        assert op is not None
+        if dump.dump(op).encode() != content:
+            different.append(path.name)
+    assert different == []
+
+
+AWKWARD = Op(
+    name="Space>Awkward",
+    group="odd.sub",
+    inputs=(
+        Arg("x", type_attr="T", shape="[a, b] if c: d", doc="- looks: like a list"),
+        Arg("in", dtype=DTypeName("string"), is_ref=True),
+    ),
+    outputs=(Arg("no", type_list_attr="Ts", doc="ends in backslash \\"),),
+    attrs=(
+        Attr("s", AttrKind("string"), default="no"),
+        Attr("T", AttrKind("type"), allowed=("float", "int32")),
+        Attr("quotes", AttrKind("string"), default="'\"\\\n\t # é: {}[],&*"),
+        Attr("empty", AttrKind("string"), default=""),
+        Attr("space", AttrKind("string"), default=" "),
+        Attr("number", AttrKind("string"), default="010"),
+        Attr("choice", AttrKind("string"), default="yes", allowed=("yes", "", "~")),
+        Attr("Ts", AttrKind("list(type)"), minimum=0),
+        Attr("zero", AttrKind("int"), default=0, minimum=-1),
+        Attr("least", AttrKind("int"), default=-(2**63)),
+        Attr("f", AttrKind("float"), default=1e-05),
+        Attr("big", AttrKind("float"), default=3e38),
+        Attr("inf", AttrKind("float"), default=float("-inf")),
+        Attr("whole", AttrKind("float"), default=-0.0),
+        Attr("shape", AttrKind("shape"), default=ShapeValue(None)),
+        Attr("scalar", AttrKind("shape"), default=ShapeValue(())),
+        Attr("dims", AttrKind("shape"), default=ShapeValue((-1, 2))),
+        Attr(
+            "shapes",
+            AttrKind("list(shape)"),
+            default=(ShapeValue(None), ShapeValue((0,))),
+        ),
+        Attr("func", AttrKind("func"), default=FuncValue("null")),
+        Attr("nothing", AttrKind("list(func)"), default=()),
+        Attr("flags", AttrKind("list(bool)"), default=(True, False), minimum=2),
+        Attr(
+            "tensor",
+            AttrKind("tensor"),
+            default=TensorValue(DTypeName("string"), (1, 2), ("on", "a\nb")),
+        ),
+    ),
+    is_commutative=True,
+    deprecation=Deprecation(7, 'it was "wrong": # really', "Other"),
+    summary='Says `x: y`, "quoted", and # no comment; ünïcode.',
+    description="First line.\n\n  indented: formula\n- list\n\nLast \\ line.",
+    gradient_of="If",
+    kernels=(("CPU", "opwright"), ("XLA", "opwright")),
+)
+
+
+def test_awkward_values_survive() -> None:
+    text = dump.dump(AWKWARD)
+    path = load.op_path(Path("x"), AWKWARD.group, AWKWARD.name)
+    op, problems = load.load_text(text.encode(), path)
+    assert problems == []
+    assert op == AWKWARD
+    assert dump.dump(op) == text
+
+
+def test_a_description_that_ends_with_a_line_break_keeps_it() -> None:
+    op = dataclasses.replace(AWKWARD, description="One.\nTwo.\n")
+    path = load.op_path(Path("x"), op.group, op.name)
+    assert load.load_text(dump.dump(op).encode(), path) == (op, [])
+
+
+# Importing again.
+
+WRITTEN = """\
+# Kept: why this op is here.
+op: Roll
+group: math
+summary: Rolls a tensor along some of its axes, by hand.
+description: |-
+  Elements that fall off one end come back at the other.
+
+  - a list, too
+gradient_of: Roll
+kernels: {CPU: opwright}
+deprecated: {version: 20, explanation: Old., replacement: Roll}
+inputs:
+  - name: input
+    type: T
+    shape: "[d0, ...]"
+    doc: What is rolled.
+  - {name: shift, type: Tshift}
+  - {name: gone, type: int32}
+outputs:
+  - name: output
+    type: T
+    doc: Rolled.
+attrs:
+  - name: T
+    type: type
+    doc: Any dtype.
+  - {name: Tshift, type: type, allowed: [int32]}
+"""
+
+
+def test_documentation_survives_an_import(tmp_path: Path) -> None:
+    path = place(tmp_path, "math", "Roll", WRITTEN)
+    roll = op_defs()["Roll"]
+    assert [arg.name for arg in roll.input_arg] == ["input", "shift", "axis"]
+
+    done = importer.import_ops([roll], tmp_path, "core")
+
+    assert done.updated == (path,)
+    assert path.read_text("utf-8") == """\
+# Kept: why this op is here.
+op: Roll
+group: math
+summary: Rolls a tensor along some of its axes, by hand.
+description: |-
+  Elements that fall off one end come back at the other.
+
+  - a list, too
+gradient_of: Roll
+kernels: {CPU: opwright}
+inputs:
+  - name: input
+    type: T
+    shape: '[d0, ...]'
+    doc: What is rolled.
+  - {name: shift, type: Tshift}
+  - {name: axis, type: Taxis}
+outputs:
+  - name: output
+    type: T
+    doc: Rolled.
+attrs:
+  - name: T
+    type: type
+    doc: Any dtype.
+  - {name: Tshift, type: type, allowed: [int32, int64]}
+  - {name: Taxis, type: type, allowed: [int32, int64]}
+"""
+    assert importer.import_ops([roll], tmp_path, "core").unchanged == (path,)
+
+
+def test_a_replacement_survives_while_the_op_is_deprecated(tmp_path: Path) -> None:
+    text = (OPDEFS / "linalg" / "BatchSvd.yaml").read_text("utf-8")
+    assert "replacement" not in text and "version: 13" in text
+    written = text.replace("version: 13", "version: 12, replacement: Svd")
+    path = place(tmp_path, "linalg", "BatchSvd", written)
+    importer.import_ops([op_defs()["BatchSvd"]], tmp_path, "core")
+    op, _ = load.load_text(path.read_bytes(), path)
+    assert op is not None and op.deprecation is not None
+    assert (op.deprecation.version, op.deprecation.replacement) == (13, "Svd")
+
+
+def test_a_file_whose_facts_hold_is_not_touched(tmp_path: Path) -> None:
+    """Not even its layout, nor the comments within it."""
+    text = "op: NoOp   # the simplest of all\ngroup:   'core'\n"
+    path = place(tmp_path, "core", "NoOp", text)
+    done = importer.import_ops([op_defs()["NoOp"]], tmp_path, "core")
+    assert done.unchanged == (path,)
+    assert path.read_text("utf-8") == text
+
+
+def test_import_of_everything_changes_nothing(tmp_path: Path) -> None:
+    shutil.copytree(OPDEFS, tmp_path / "opdefs")
+    done = importer.import_ops(registry.installed(), tmp_path / "opdefs", "core")
+    assert (done.added, done.updated, done.absent) == ((), (), ())
+    assert len(done.unchanged) == 1626
+    assert tree(tmp_path / "opdefs") == tree(OPDEFS)
+
+
+def test_nothing_is_written_when_a_file_cannot_be_read(tmp_path: Path) -> None:
+    place(tmp_path, "math", "Roll", WRITTEN)
+    place(tmp_path, "core", "NoOp", "op: NoOp\ngroup: core\nstateful: yes\n")
+    before = tree(tmp_path)
+    with pytest.raises(OpdefError, match=r"NoOp\.yaml:3:11: NoOp: 'stateful'"):
+        importer.import_ops([op_defs()["NoOp"], op_defs()["Roll"]], tmp_path, "core")
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("string", {"s": b"\xff"}),
+        ("float", {"f": float("nan")}),
+        ("func", {"func": {"name": "f", "attr": {"a": {"i": 1}}}}),
+        ("shape", {"shape": {"dim": [{"size": 1, "name": "rows"}]}}),
+        ("tensor", {"tensor": {"dtype": 1, "tensor_shape": {"dim": [{"size": 3}]}}}),
+        (
+            "tensor",
+            {"tensor": {"dtype": 8, "tensor_shape": {}, "scomplex_val": [1, 2]}},
+        ),
+    ],
+)
+def test_what_an_opdef_cannot_say_is_refused(
+    tmp_path: Path, kind: str, default: Any
+) -> None:
+    attr = {"name": "a", "type": kind, "default_value": default}
+    with pytest.raises((SourceError, OpdefError), match="Odd"):
+        importer.import_ops([op_def_pb2.OpDef(name="Odd", attr=[attr])], tmp_path, "nn")
+    assert tree(tmp_path) == {}
