@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from opwright_codegen.types import (
     FAMILIES,
     FIELD_TYPES,
     RUNTIME_TYPES,
+    dtype_text,
     union,
 )
 
@@ -312,64 +313,59 @@ def _read(attr: Attr) -> str:
 def _signatures(
     op: Op, cls: str, class_attrs: tuple[str, ...], twins: Mapping[str, str]
 ) -> tuple[Signature, tuple[Signature, ...]]:
-    """The signature of `create`, and its overloads where a dtype is an argument.
+    """The signature of `create`, and its overloads where a dtype has a default.
 
-    A dtype given as a class is followed to the outputs; as a `tf.DType` or by name it
-    is not; left out, the default's class is.
+    A dtype given as a class is followed to the outputs, as is the default's; given as
+    a `tf.DType` or by name it is not: nothing settles its type variable then, which
+    falls back to its own default, `AnyDType`.
     """
     followed = [
         attr for attr in op.required if attr.kind == "type" and attr.name in class_attrs
     ]
     optional = [attr for attr in followed if attr.default is not None]
 
-    def build(
-        spelled: dict[str, str],
-        returned: dict[str, str],
-        defaults: dict[str, str | None],
-    ) -> Signature:
-        """`defaults`: the optional dtypes that it has, with the default to show."""
+    def build(left_out: Collection[str], implementation: bool) -> Signature:
+        """`left_out`: the optional dtypes that stand at their defaults."""
         positional = [
             Field(naming.argument(arg.name), _operand(arg, twins)) for arg in op.inputs
         ]
         keywords = []
         for attr in op.required:
             name = naming.argument(attr.name)
-            annotation = spelled.get(attr.name) or _argument(attr)
+            if attr not in followed:
+                annotation = _argument(attr)
+            elif attr.name in left_out:
+                annotation = f"type[{DTYPES[str(attr.default)]}]"
+            else:
+                annotation = f"type[{twins[attr.name]}] | DTypeLike"
             if attr.default is None:
                 positional.append(Field(name, annotation))
-            elif attr.name in defaults:
-                keywords.append(Field(name, annotation, defaults[attr.name]))
-        parameters = [returned.get(name) or twins[name] for name in class_attrs]
+                continue
+            default: str | None = DTYPES[str(attr.default)]
+            if attr in followed and attr.name not in left_out:
+                # A class is no default for a type variable, a name is.
+                default = (
+                    docs.quoted(dtype_text(str(attr.default)))
+                    if implementation
+                    else None
+                )
+            keywords.append(Field(name, annotation, default))
+        parameters = [
+            (DTYPES[str(op.attr(name).default)] if name in left_out else twins[name])
+            for name in class_attrs
+        ]
         returns = f"{cls}{_brackets(parameters)}"
         return Signature(tuple(positional), tuple(keywords), returns)
 
-    defaults: dict[str, str | None] = {
-        attr.name: DTYPES[str(attr.default)]
-        for attr in op.required
-        if attr.default is not None
-    }
-    if not followed:
-        return build({}, {}, defaults), ()
-
-    overloads = []
-    for count in range(len(optional), -1, -1):
-        for left_out in itertools.combinations([a.name for a in optional], count):
-            typed = {
-                attr.name: f"type[{twins[attr.name]}]"
-                for attr in followed
-                if attr.name not in left_out
-            }
-            returned = {name: str(defaults[name]) for name in left_out}
-            given = {
-                name: None if name in typed else text
-                for name, text in defaults.items()
-                if name not in left_out
-            }
-            overloads.append(build(typed, returned, given))
-    untyped = {attr.name: "AnyDTypeLike" for attr in followed}
-    unknown = {attr.name: "AnyDType" for attr in followed}
-    implementation = build(untyped, unknown, defaults)
-    return implementation, (*overloads, implementation)
+    if not optional:
+        return build((), True), ()
+    names = [attr.name for attr in optional]
+    overloads = tuple(
+        build(left_out, False)
+        for count in range(len(names), -1, -1)
+        for left_out in itertools.combinations(names, count)
+    )
+    return build((), True), overloads
 
 
 def _argument(attr: Attr) -> str:
@@ -493,7 +489,7 @@ def _with_imports(view: OpView, defaults: frozenset[str]) -> OpView:
     texts = [
         *(field.annotation for field in fields),
         *(signature.returns for signature in signatures),
-        *(variable.bound for variable in view.type_variables),
+        *(f"{variable.bound} AnyDType" for variable in view.type_variables),
     ]
     words = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", " ".join(texts))))
     type_names = (words & RUNTIME_TYPES) - defaults
@@ -501,7 +497,6 @@ def _with_imports(view: OpView, defaults: frozenset[str]) -> OpView:
         "TYPE_CHECKING": bool(type_names) or bool(view.options),
         "Generic": bool(view.generic),
         "Literal": "Literal" in words,
-        "TypeVar": bool(view.type_variables),
         "overload": bool(view.overloads),
     }
     sent = " ".join(view.sent)
@@ -509,7 +504,14 @@ def _with_imports(view: OpView, defaults: frozenset[str]) -> OpView:
     return dataclasses.replace(
         view,
         typing_names=_sorted(n for n, used in typing_names.items() if used),
-        extension_names=("deprecated",) if view.deprecated else (),
+        extension_names=_sorted(
+            name
+            for name, used in {
+                "TypeVar": bool(view.type_variables),
+                "deprecated": bool(view.deprecated),
+            }.items()
+            if used
+        ),
         runtime_names=_sorted(defaults | converters),
         type_names=_sorted(type_names),
         uses_sequence="Sequence" in words,

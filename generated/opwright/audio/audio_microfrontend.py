@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint16, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AudioMicrofrontend", "audio_microfrontend"]
 
-OutType = TypeVar("OutType", bound="TFloat32 | TUint16")
-UOutType = TypeVar("UOutType", bound="TFloat32 | TUint16")
+OutType = TypeVar("OutType", bound="TFloat32 | TUint16", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TFloat32 | TUint16", default="AnyDType")
 
 
 class AudioMicrofrontendInputs(OpInputs):
@@ -267,7 +268,10 @@ class AudioMicrofrontend(Op, Generic[OutType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, audio: Operand[TInt16], *options: Options
+        scope: Scope,
+        audio: Operand[TInt16],
+        *options: Options,
+        out_type: type[TUint16] = TUint16,
     ) -> AudioMicrofrontend[TUint16]: ...
 
     @overload
@@ -276,25 +280,16 @@ class AudioMicrofrontend(Op, Generic[OutType]):
         scope: Scope,
         audio: Operand[TInt16],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> AudioMicrofrontend[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         audio: Operand[TInt16],
         *options: Options,
-        out_type: AnyDTypeLike = TUint16,
-    ) -> AudioMicrofrontend[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        audio: Operand[TInt16],
-        *options: Options,
-        out_type: AnyDTypeLike = TUint16,
-    ) -> AudioMicrofrontend[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "uint16",
+    ) -> AudioMicrofrontend[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -306,7 +301,7 @@ class AudioMicrofrontend(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AudioMicrofrontend[AnyDType] = AudioMicrofrontend()
+        op: AudioMicrofrontend[UOutType] = AudioMicrofrontend()
         opts = AudioMicrofrontend.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -423,6 +418,7 @@ def audio_microfrontend(
     frame_stride: int = default(1),
     zero_padding: bool = default(False),
     out_scale: int = default(1),
+    out_type: type[TUint16] = TUint16,
     name: str | None = None,
 ) -> AudioMicrofrontend[TUint16]: ...
 
@@ -452,12 +448,11 @@ def audio_microfrontend(
     frame_stride: int = default(1),
     zero_padding: bool = default(False),
     out_scale: int = default(1),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> AudioMicrofrontend[UOutType]: ...
 
 
-@overload
 def audio_microfrontend(
     audio: Operand[TInt16],
     *,
@@ -482,38 +477,9 @@ def audio_microfrontend(
     frame_stride: int = default(1),
     zero_padding: bool = default(False),
     out_scale: int = default(1),
-    out_type: AnyDTypeLike = TUint16,
+    out_type: type[UOutType] | DTypeLike = "uint16",
     name: str | None = None,
-) -> AudioMicrofrontend[AnyDType]: ...
-
-
-def audio_microfrontend(
-    audio: Operand[TInt16],
-    *,
-    sample_rate: int = default(16000),
-    window_size: int = default(25),
-    window_step: int = default(10),
-    num_channels: int = default(32),
-    upper_band_limit: float = default(7500.0),
-    lower_band_limit: float = default(125.0),
-    smoothing_bits: int = default(10),
-    even_smoothing: float = default(0.025),
-    odd_smoothing: float = default(0.06),
-    min_signal_remaining: float = default(0.05),
-    enable_pcan: bool = default(False),
-    pcan_strength: float = default(0.95),
-    pcan_offset: float = default(80.0),
-    gain_bits: int = default(21),
-    enable_log: bool = default(True),
-    scale_shift: int = default(6),
-    left_context: int = default(0),
-    right_context: int = default(0),
-    frame_stride: int = default(1),
-    zero_padding: bool = default(False),
-    out_scale: int = default(1),
-    out_type: AnyDTypeLike = TUint16,
-    name: str | None = None,
-) -> AudioMicrofrontend[AnyDType]:
+) -> AudioMicrofrontend[UOutType]:
     """`AudioMicrofrontend.create` in the current scope, with
     AudioMicrofrontend.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TIntegral
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIntegral
 
 __all__ = ["LeftShift", "left_shift"]
 
-T = TypeVar("T", bound="TIntegral")
-U = TypeVar("U", bound="TIntegral")
+T = TypeVar("T", bound="TIntegral", default="AnyDType")
+U = TypeVar("U", bound="TIntegral", default="AnyDType")
 
 
 class LeftShiftInputs(OpInputs, Generic[U]):

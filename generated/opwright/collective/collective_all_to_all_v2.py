@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectiveAllToAllV2", "collective_all_to_all_v2"]
 
-T = TypeVar("T", bound="TFloating | TIndex")
-U = TypeVar("U", bound="TFloating | TIndex")
+T = TypeVar("T", bound="TFloating | TIndex", default="AnyDType")
+U = TypeVar("U", bound="TFloating | TIndex", default="AnyDType")
 
 
 class CollectiveAllToAllV2Inputs(OpInputs, Generic[U]):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         StringLike,
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectiveBcastRecv", "collective_bcast_recv"]
 
-T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool")
+T = TypeVar(
+    "T", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool", default="AnyDType"
+)
+U = TypeVar(
+    "U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool", default="AnyDType"
+)
 
 
 class CollectiveBcastRecvInputs(OpInputs):
@@ -99,40 +104,16 @@ class CollectiveBcastRecv(Op, Generic[T]):
     def as_output(self) -> Output[T]:
         return self.data
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
-        T: type[U],
+        T: type[U] | DTypeLike,
         group_size: int,
         group_key: int,
         instance_key: int,
         shape: ShapeLike,
         *options: Options,
-    ) -> CollectiveBcastRecv[U]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        T: AnyDTypeLike,
-        group_size: int,
-        group_key: int,
-        instance_key: int,
-        shape: ShapeLike,
-        *options: Options,
-    ) -> CollectiveBcastRecv[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        T: AnyDTypeLike,
-        group_size: int,
-        group_key: int,
-        instance_key: int,
-        shape: ShapeLike,
-        *options: Options,
-    ) -> CollectiveBcastRecv[AnyDType]:
+    ) -> CollectiveBcastRecv[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,7 +128,7 @@ class CollectiveBcastRecv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveBcastRecv[AnyDType] = CollectiveBcastRecv()
+        op: CollectiveBcastRecv[U] = CollectiveBcastRecv()
         opts = CollectiveBcastRecv.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -193,9 +174,8 @@ class CollectiveBcastRecv(Op, Generic[T]):
 DEFAULTS = CollectiveBcastRecv.Options()
 
 
-@overload
 def collective_bcast_recv(
-    T: type[U],
+    T: type[U] | DTypeLike,
     group_size: int,
     group_key: int,
     instance_key: int,
@@ -204,34 +184,7 @@ def collective_bcast_recv(
     communication_hint: StringLike = default("auto"),
     timeout_seconds: float = default(0.0),
     name: str | None = None,
-) -> CollectiveBcastRecv[U]: ...
-
-
-@overload
-def collective_bcast_recv(
-    T: AnyDTypeLike,
-    group_size: int,
-    group_key: int,
-    instance_key: int,
-    shape: ShapeLike,
-    *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
-    name: str | None = None,
-) -> CollectiveBcastRecv[AnyDType]: ...
-
-
-def collective_bcast_recv(
-    T: AnyDTypeLike,
-    group_size: int,
-    group_key: int,
-    instance_key: int,
-    shape: ShapeLike,
-    *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
-    name: str | None = None,
-) -> CollectiveBcastRecv[AnyDType]:
+) -> CollectiveBcastRecv[U]:
     """`CollectiveBcastRecv.create` in the current scope, with
     CollectiveBcastRecv.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -30,9 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectiveBcastRecvV2", "collective_bcast_recv_v2"]
 
-T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool")
-Ushape = TypeVar("Ushape", bound="TIndex")
+T = TypeVar(
+    "T", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool", default="AnyDType"
+)
+U = TypeVar(
+    "U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex | TBool", default="AnyDType"
+)
+Ushape = TypeVar("Ushape", bound="TIndex", default="AnyDType")
 
 
 class CollectiveBcastRecvV2Inputs(OpInputs):
@@ -104,7 +109,6 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
     def as_output(self) -> Output[T]:
         return self.data
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -112,32 +116,9 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
         group_key: Operand[TInt32],
         instance_key: Operand[TInt32],
         shape: Operand[Ushape],
-        T: type[U],
+        T: type[U] | DTypeLike,
         *options: Options,
-    ) -> CollectiveBcastRecvV2[U]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        group_size: Operand[TInt32],
-        group_key: Operand[TInt32],
-        instance_key: Operand[TInt32],
-        shape: Operand[Ushape],
-        T: AnyDTypeLike,
-        *options: Options,
-    ) -> CollectiveBcastRecvV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        group_size: Operand[TInt32],
-        group_key: Operand[TInt32],
-        instance_key: Operand[TInt32],
-        shape: Operand[Ushape],
-        T: AnyDTypeLike,
-        *options: Options,
-    ) -> CollectiveBcastRecvV2[AnyDType]:
+    ) -> CollectiveBcastRecvV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -152,7 +133,7 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveBcastRecvV2[AnyDType] = CollectiveBcastRecvV2()
+        op: CollectiveBcastRecvV2[U] = CollectiveBcastRecvV2()
         opts = CollectiveBcastRecvV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -190,45 +171,17 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
 DEFAULTS = CollectiveBcastRecvV2.Options()
 
 
-@overload
 def collective_bcast_recv_v2(
     group_size: Operand[TInt32],
     group_key: Operand[TInt32],
     instance_key: Operand[TInt32],
     shape: Operand[Ushape],
-    T: type[U],
+    T: type[U] | DTypeLike,
     *,
     communication_hint: StringLike = default("auto"),
     timeout_seconds: float = default(0.0),
     name: str | None = None,
-) -> CollectiveBcastRecvV2[U]: ...
-
-
-@overload
-def collective_bcast_recv_v2(
-    group_size: Operand[TInt32],
-    group_key: Operand[TInt32],
-    instance_key: Operand[TInt32],
-    shape: Operand[Ushape],
-    T: AnyDTypeLike,
-    *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
-    name: str | None = None,
-) -> CollectiveBcastRecvV2[AnyDType]: ...
-
-
-def collective_bcast_recv_v2(
-    group_size: Operand[TInt32],
-    group_key: Operand[TInt32],
-    instance_key: Operand[TInt32],
-    shape: Operand[Ushape],
-    T: AnyDTypeLike,
-    *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
-    name: str | None = None,
-) -> CollectiveBcastRecvV2[AnyDType]:
+) -> CollectiveBcastRecvV2[U]:
     """`CollectiveBcastRecvV2.create` in the current scope, with
     CollectiveBcastRecvV2.Options as keywords.
     """

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectiveReduceV3", "collective_reduce_v3"]
 
-T = TypeVar("T", bound="TFloating | TIndex")
-U = TypeVar("U", bound="TFloating | TIndex")
+T = TypeVar("T", bound="TFloating | TIndex", default="AnyDType")
+U = TypeVar("U", bound="TFloating | TIndex", default="AnyDType")
 
 
 class CollectiveReduceV3Inputs(OpInputs, Generic[U]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TNumber,
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Bitcast", "bitcast"]
 
-U = TypeVar("U", bound="TNumber")
-Type = TypeVar("Type", bound="TNumber")
-Uype = TypeVar("Uype", bound="TNumber")
+U = TypeVar("U", bound="TNumber", default="AnyDType")
+Type = TypeVar("Type", bound="TNumber", default="AnyDType")
+Uype = TypeVar("Uype", bound="TNumber", default="AnyDType")
 
 
 class BitcastInputs(OpInputs):
@@ -32,7 +33,7 @@ class BitcastInputs(OpInputs):
 
     input: Output[AnyDType]
     T: DType
-    type: DType
+    type_: DType
 
 
 class Bitcast(Op, Generic[Type]):
@@ -53,6 +54,9 @@ class Bitcast(Op, Generic[Type]):
     """
 
     OP_NAME = "Bitcast"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("output",)
     output: Output[Type]
     Inputs = BitcastInputs
@@ -64,59 +68,37 @@ class Bitcast(Op, Generic[Type]):
     def as_output(self) -> Output[Type]:
         return self.output
 
-    @overload
-    @staticmethod
-    def create(scope: Scope, input: Operand[U], type: type[Uype]) -> Bitcast[Uype]: ...
-
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], type: AnyDTypeLike
-    ) -> Bitcast[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], type: AnyDTypeLike
-    ) -> Bitcast[AnyDType]:
+        scope: Scope, input: Operand[U], type_: type[Uype] | DTypeLike
+    ) -> Bitcast[Uype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            type: dtype, one of bfloat16, float16, float32, float64, int64, int32,
+            type_: dtype, one of bfloat16, float16, float32, float64, int64, int32,
                 uint8, uint16, uint32, uint64, int8, int16, complex64, complex128,
                 qint8, quint8, qint16, quint16, qint32.
 
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Bitcast[AnyDType] = Bitcast()
+        op: Bitcast[Uype] = Bitcast()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
                 op.output = execute(
-                    context._context, "Bitcast", None, input, "type", as_dtype(type)
+                    context._context, "Bitcast", None, input, "type", as_dtype(type_)
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (input,), {"type": type}, refusal)
-
-
-@overload
-def bitcast(
-    input: Operand[U], type: type[Uype], *, name: str | None = None
-) -> Bitcast[Uype]: ...
-
-
-@overload
-def bitcast(
-    input: Operand[U], type: AnyDTypeLike, *, name: str | None = None
-) -> Bitcast[AnyDType]: ...
+        return op._build(scope, (input,), {"type": type_}, refusal)
 
 
 def bitcast(
-    input: Operand[U], type: AnyDTypeLike, *, name: str | None = None
-) -> Bitcast[AnyDType]:
+    input: Operand[U], type_: type[Uype] | DTypeLike, *, name: str | None = None
+) -> Bitcast[Uype]:
     """`Bitcast.create` in the current scope."""
-    return Bitcast.create(Scope.current(name), input, type)
+    return Bitcast.create(Scope.current(name), input, type_)

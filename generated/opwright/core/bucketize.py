@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bucketize", "bucketize"]
 
-U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex")
+U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
 
 
 class BucketizeInputs(OpInputs):

@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import DType, Operand, Output, TIndex, TInt32
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TInt32
 
 __all__ = ["ConcatOffset", "concat_offset"]
 
-ShapeType = TypeVar("ShapeType", bound="TIndex")
-UShapeType = TypeVar("UShapeType", bound="TIndex")
+ShapeType = TypeVar("ShapeType", bound="TIndex", default="AnyDType")
+UShapeType = TypeVar("UShapeType", bound="TIndex", default="AnyDType")
 
 
 class ConcatOffsetInputs(OpInputs, Generic[UShapeType]):

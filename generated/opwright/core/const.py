@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TType,
         TensorLike,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Const", "const"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class ConstInputs(OpInputs):
@@ -55,20 +56,10 @@ class Const(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, value: TensorLike, dtype: type[UDtype]
-    ) -> Const[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, value: TensorLike, dtype: AnyDTypeLike
-    ) -> Const[AnyDType]: ...
-
-    @staticmethod
-    def create(scope: Scope, value: TensorLike, dtype: AnyDTypeLike) -> Const[AnyDType]:
+        scope: Scope, value: TensorLike, dtype: type[UDtype] | DTypeLike
+    ) -> Const[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -79,7 +70,7 @@ class Const(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Const[AnyDType] = Const()
+        op: Const[UDtype] = Const()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -98,20 +89,8 @@ class Const(Op, Generic[Dtype]):
         return op._build(scope, (), {"value": value, "dtype": dtype}, refusal)
 
 
-@overload
 def const(
-    value: TensorLike, dtype: type[UDtype], *, name: str | None = None
-) -> Const[UDtype]: ...
-
-
-@overload
-def const(
-    value: TensorLike, dtype: AnyDTypeLike, *, name: str | None = None
-) -> Const[AnyDType]: ...
-
-
-def const(
-    value: TensorLike, dtype: AnyDTypeLike, *, name: str | None = None
-) -> Const[AnyDType]:
+    value: TensorLike, dtype: type[UDtype] | DTypeLike, *, name: str | None = None
+) -> Const[UDtype]:
     """`Const.create` in the current scope."""
     return Const.create(Scope.current(name), value, dtype)

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt32,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Empty", "empty"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class EmptyInputs(OpInputs):
@@ -80,22 +81,13 @@ class Empty(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[TInt32], dtype: type[UDtype], *options: Options
-    ) -> Empty[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, shape: Operand[TInt32], dtype: AnyDTypeLike, *options: Options
-    ) -> Empty[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, shape: Operand[TInt32], dtype: AnyDTypeLike, *options: Options
-    ) -> Empty[AnyDType]:
+        scope: Scope,
+        shape: Operand[TInt32],
+        dtype: type[UDtype] | DTypeLike,
+        *options: Options,
+    ) -> Empty[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -107,7 +99,7 @@ class Empty(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Empty[AnyDType] = Empty()
+        op: Empty[UDtype] = Empty()
         opts = Empty.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -131,32 +123,12 @@ class Empty(Op, Generic[Dtype]):
 DEFAULTS = Empty.Options()
 
 
-@overload
 def empty(
     shape: Operand[TInt32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     init: bool = default(False),
     name: str | None = None,
-) -> Empty[UDtype]: ...
-
-
-@overload
-def empty(
-    shape: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    init: bool = default(False),
-    name: str | None = None,
-) -> Empty[AnyDType]: ...
-
-
-def empty(
-    shape: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    init: bool = default(False),
-    name: str | None = None,
-) -> Empty[AnyDType]:
+) -> Empty[UDtype]:
     """`Empty.create` in the current scope, with Empty.Options as keywords."""
     return Empty.create(Scope.current(name), shape, dtype, Empty.Options(init=init))

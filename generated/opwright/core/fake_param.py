@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         TType,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FakeParam", "fake_param"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class FakeParamInputs(OpInputs):
@@ -55,22 +56,10 @@ class FakeParam(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype], shape: ShapeLike
-    ) -> FakeParam[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> FakeParam[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> FakeParam[AnyDType]:
+        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+    ) -> FakeParam[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -81,7 +70,7 @@ class FakeParam(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FakeParam[AnyDType] = FakeParam()
+        op: FakeParam[UDtype] = FakeParam()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -100,20 +89,8 @@ class FakeParam(Op, Generic[Dtype]):
         return op._build(scope, (), {"dtype": dtype, "shape": shape}, refusal)
 
 
-@overload
 def fake_param(
-    dtype: type[UDtype], shape: ShapeLike, *, name: str | None = None
-) -> FakeParam[UDtype]: ...
-
-
-@overload
-def fake_param(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> FakeParam[AnyDType]: ...
-
-
-def fake_param(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> FakeParam[AnyDType]:
+    dtype: type[UDtype] | DTypeLike, shape: ShapeLike, *, name: str | None = None
+) -> FakeParam[UDtype]:
     """`FakeParam.create` in the current scope."""
     return FakeParam.create(Scope.current(name), dtype, shape)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["GatherV2", "gather_v2"]
 
-Tparams = TypeVar("Tparams", bound="TType")
-Uparams = TypeVar("Uparams", bound="TType")
-Uindices = TypeVar("Uindices", bound="TInt16 | TIndex")
-Uaxis = TypeVar("Uaxis", bound="TIndex")
+Tparams = TypeVar("Tparams", bound="TType", default="AnyDType")
+Uparams = TypeVar("Uparams", bound="TType", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TInt16 | TIndex", default="AnyDType")
+Uaxis = TypeVar("Uaxis", bound="TIndex", default="AnyDType")
 
 
 class GatherV2Inputs(OpInputs, Generic[Uparams]):

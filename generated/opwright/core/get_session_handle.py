@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TString, TType
 
 __all__ = ["GetSessionHandle", "get_session_handle"]
 
-U = TypeVar("U", bound="TType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class GetSessionHandleInputs(OpInputs):

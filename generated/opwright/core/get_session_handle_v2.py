@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GetSessionHandleV2", "get_session_handle_v2"]
 
-U = TypeVar("U", bound="TType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class GetSessionHandleV2Inputs(OpInputs):

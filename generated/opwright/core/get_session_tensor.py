@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TString,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GetSessionTensor", "get_session_tensor"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class GetSessionTensorInputs(OpInputs):
@@ -57,22 +58,10 @@ class GetSessionTensor(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, handle: Operand[TString], dtype: type[UDtype]
-    ) -> GetSessionTensor[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, handle: Operand[TString], dtype: AnyDTypeLike
-    ) -> GetSessionTensor[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, handle: Operand[TString], dtype: AnyDTypeLike
-    ) -> GetSessionTensor[AnyDType]:
+        scope: Scope, handle: Operand[TString], dtype: type[UDtype] | DTypeLike
+    ) -> GetSessionTensor[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -83,7 +72,7 @@ class GetSessionTensor(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GetSessionTensor[AnyDType] = GetSessionTensor()
+        op: GetSessionTensor[UDtype] = GetSessionTensor()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -101,20 +90,11 @@ class GetSessionTensor(Op, Generic[Dtype]):
         return op._build(scope, (handle,), {"dtype": dtype}, refusal)
 
 
-@overload
 def get_session_tensor(
-    handle: Operand[TString], dtype: type[UDtype], *, name: str | None = None
-) -> GetSessionTensor[UDtype]: ...
-
-
-@overload
-def get_session_tensor(
-    handle: Operand[TString], dtype: AnyDTypeLike, *, name: str | None = None
-) -> GetSessionTensor[AnyDType]: ...
-
-
-def get_session_tensor(
-    handle: Operand[TString], dtype: AnyDTypeLike, *, name: str | None = None
-) -> GetSessionTensor[AnyDType]:
+    handle: Operand[TString],
+    dtype: type[UDtype] | DTypeLike,
+    *,
+    name: str | None = None,
+) -> GetSessionTensor[UDtype]:
     """`GetSessionTensor.create` in the current scope."""
     return GetSessionTensor.create(Scope.current(name), handle, dtype)

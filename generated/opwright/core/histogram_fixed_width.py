@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HistogramFixedWidth", "histogram_fixed_width"]
 
-U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex")
-Dtype = TypeVar("Dtype", bound="TIndex")
-UDtype = TypeVar("UDtype", bound="TIndex")
+U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
+Dtype = TypeVar("Dtype", bound="TIndex", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TIndex", default="AnyDType")
 
 
 class HistogramFixedWidthInputs(OpInputs):
@@ -71,6 +72,8 @@ class HistogramFixedWidth(Op, Generic[Dtype]):
         values: Operand[U],
         value_range: Operand[U],
         nbins: Operand[TInt32],
+        *,
+        dtype: type[TInt32] = TInt32,
     ) -> HistogramFixedWidth[TInt32]: ...
 
     @overload
@@ -81,10 +84,9 @@ class HistogramFixedWidth(Op, Generic[Dtype]):
         value_range: Operand[U],
         nbins: Operand[TInt32],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> HistogramFixedWidth[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -92,18 +94,8 @@ class HistogramFixedWidth(Op, Generic[Dtype]):
         value_range: Operand[U],
         nbins: Operand[TInt32],
         *,
-        dtype: AnyDTypeLike = TInt32,
-    ) -> HistogramFixedWidth[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        values: Operand[U],
-        value_range: Operand[U],
-        nbins: Operand[TInt32],
-        *,
-        dtype: AnyDTypeLike = TInt32,
-    ) -> HistogramFixedWidth[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "int32",
+    ) -> HistogramFixedWidth[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +108,7 @@ class HistogramFixedWidth(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: HistogramFixedWidth[AnyDType] = HistogramFixedWidth()
+        op: HistogramFixedWidth[UDtype] = HistogramFixedWidth()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +134,7 @@ def histogram_fixed_width(
     value_range: Operand[U],
     nbins: Operand[TInt32],
     *,
+    dtype: type[TInt32] = TInt32,
     name: str | None = None,
 ) -> HistogramFixedWidth[TInt32]: ...
 
@@ -152,30 +145,19 @@ def histogram_fixed_width(
     value_range: Operand[U],
     nbins: Operand[TInt32],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> HistogramFixedWidth[UDtype]: ...
 
 
-@overload
 def histogram_fixed_width(
     values: Operand[U],
     value_range: Operand[U],
     nbins: Operand[TInt32],
     *,
-    dtype: AnyDTypeLike = TInt32,
+    dtype: type[UDtype] | DTypeLike = "int32",
     name: str | None = None,
-) -> HistogramFixedWidth[AnyDType]: ...
-
-
-def histogram_fixed_width(
-    values: Operand[U],
-    value_range: Operand[U],
-    nbins: Operand[TInt32],
-    *,
-    dtype: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> HistogramFixedWidth[AnyDType]:
+) -> HistogramFixedWidth[UDtype]:
     """`HistogramFixedWidth.create` in the current scope."""
     return HistogramFixedWidth.create(
         Scope.current(name), values, value_range, nbins, dtype=dtype

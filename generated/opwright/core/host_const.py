@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TType,
         TensorLike,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HostConst", "host_const"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class HostConstInputs(OpInputs):
@@ -55,22 +56,10 @@ class HostConst(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, value: TensorLike, dtype: type[UDtype]
-    ) -> HostConst[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, value: TensorLike, dtype: AnyDTypeLike
-    ) -> HostConst[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, value: TensorLike, dtype: AnyDTypeLike
-    ) -> HostConst[AnyDType]:
+        scope: Scope, value: TensorLike, dtype: type[UDtype] | DTypeLike
+    ) -> HostConst[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -81,7 +70,7 @@ class HostConst(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: HostConst[AnyDType] = HostConst()
+        op: HostConst[UDtype] = HostConst()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -100,20 +89,8 @@ class HostConst(Op, Generic[Dtype]):
         return op._build(scope, (), {"value": value, "dtype": dtype}, refusal)
 
 
-@overload
 def host_const(
-    value: TensorLike, dtype: type[UDtype], *, name: str | None = None
-) -> HostConst[UDtype]: ...
-
-
-@overload
-def host_const(
-    value: TensorLike, dtype: AnyDTypeLike, *, name: str | None = None
-) -> HostConst[AnyDType]: ...
-
-
-def host_const(
-    value: TensorLike, dtype: AnyDTypeLike, *, name: str | None = None
-) -> HostConst[AnyDType]:
+    value: TensorLike, dtype: type[UDtype] | DTypeLike, *, name: str | None = None
+) -> HostConst[UDtype]:
     """`HostConst.create` in the current scope."""
     return HostConst.create(Scope.current(name), value, dtype)

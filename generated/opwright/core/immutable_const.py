@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         StringLike,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ImmutableConst", "immutable_const"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class ImmutableConstInputs(OpInputs):
@@ -57,31 +58,13 @@ class ImmutableConst(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.tensor
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         shape: ShapeLike,
         memory_region_name: StringLike,
-    ) -> ImmutableConst[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        dtype: AnyDTypeLike,
-        shape: ShapeLike,
-        memory_region_name: StringLike,
-    ) -> ImmutableConst[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        dtype: AnyDTypeLike,
-        shape: ShapeLike,
-        memory_region_name: StringLike,
-    ) -> ImmutableConst[AnyDType]:
+    ) -> ImmutableConst[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -93,7 +76,7 @@ class ImmutableConst(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ImmutableConst[AnyDType] = ImmutableConst()
+        op: ImmutableConst[UDtype] = ImmutableConst()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,32 +102,12 @@ class ImmutableConst(Op, Generic[Dtype]):
         )
 
 
-@overload
 def immutable_const(
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     memory_region_name: StringLike,
     *,
     name: str | None = None,
-) -> ImmutableConst[UDtype]: ...
-
-
-@overload
-def immutable_const(
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    memory_region_name: StringLike,
-    *,
-    name: str | None = None,
-) -> ImmutableConst[AnyDType]: ...
-
-
-def immutable_const(
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    memory_region_name: StringLike,
-    *,
-    name: str | None = None,
-) -> ImmutableConst[AnyDType]:
+) -> ImmutableConst[UDtype]:
     """`ImmutableConst.create` in the current scope."""
     return ImmutableConst.create(Scope.current(name), dtype, shape, memory_region_name)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InitializeTableV2", "initialize_table_v2"]
 
-Ukey = TypeVar("Ukey", bound="TType")
-Uval = TypeVar("Uval", bound="TType")
+Ukey = TypeVar("Ukey", bound="TType", default="AnyDType")
+Uval = TypeVar("Uval", bound="TType", default="AnyDType")
 
 
 class InitializeTableV2Inputs(OpInputs):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ListDiff", "list_diff"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-OutIdx = TypeVar("OutIdx", bound="TIndex")
-UOutIdx = TypeVar("UOutIdx", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutIdx = TypeVar("OutIdx", bound="TIndex", default="AnyDType")
+UOutIdx = TypeVar("UOutIdx", bound="TIndex", default="AnyDType")
 
 
 class ListDiffInputs(OpInputs, Generic[U]):
@@ -62,24 +63,28 @@ class ListDiff(Op, Generic[T, OutIdx]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> ListDiff[U, TInt32]: ...
+    def create(
+        scope: Scope, x: Operand[U], y: Operand[U], *, out_idx: type[TInt32] = TInt32
+    ) -> ListDiff[U, TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], y: Operand[U], *, out_idx: type[UOutIdx]
+        scope: Scope,
+        x: Operand[U],
+        y: Operand[U],
+        *,
+        out_idx: type[UOutIdx] | DTypeLike,
     ) -> ListDiff[U, UOutIdx]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], y: Operand[U], *, out_idx: AnyDTypeLike = TInt32
-    ) -> ListDiff[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[U], y: Operand[U], *, out_idx: AnyDTypeLike = TInt32
-    ) -> ListDiff[U, AnyDType]:
+        scope: Scope,
+        x: Operand[U],
+        y: Operand[U],
+        *,
+        out_idx: type[UOutIdx] | DTypeLike = "int32",
+    ) -> ListDiff[U, UOutIdx]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,7 +96,7 @@ class ListDiff(Op, Generic[T, OutIdx]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ListDiff[U, AnyDType] = ListDiff()
+        op: ListDiff[U, UOutIdx] = ListDiff()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -112,32 +117,30 @@ class ListDiff(Op, Generic[T, OutIdx]):
 
 @overload
 def list_diff(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
+    x: Operand[U],
+    y: Operand[U],
+    *,
+    out_idx: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> ListDiff[U, TInt32]: ...
 
 
 @overload
 def list_diff(
-    x: Operand[U], y: Operand[U], *, out_idx: type[UOutIdx], name: str | None = None
+    x: Operand[U],
+    y: Operand[U],
+    *,
+    out_idx: type[UOutIdx] | DTypeLike,
+    name: str | None = None,
 ) -> ListDiff[U, UOutIdx]: ...
 
 
-@overload
 def list_diff(
     x: Operand[U],
     y: Operand[U],
     *,
-    out_idx: AnyDTypeLike = TInt32,
+    out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
-) -> ListDiff[U, AnyDType]: ...
-
-
-def list_diff(
-    x: Operand[U],
-    y: Operand[U],
-    *,
-    out_idx: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> ListDiff[U, AnyDType]:
+) -> ListDiff[U, UOutIdx]:
     """`ListDiff.create` in the current scope."""
     return ListDiff.create(Scope.current(name), x, y, out_idx=out_idx)

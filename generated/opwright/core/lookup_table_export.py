@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TString,
         TType,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LookupTableExport", "lookup_table_export"]
 
-Tkeys = TypeVar("Tkeys", bound="TType")
-Ukeys = TypeVar("Ukeys", bound="TType")
-Tvalues = TypeVar("Tvalues", bound="TType")
-Uvalues = TypeVar("Uvalues", bound="TType")
+Tkeys = TypeVar("Tkeys", bound="TType", default="AnyDType")
+Ukeys = TypeVar("Ukeys", bound="TType", default="AnyDType")
+Tvalues = TypeVar("Tvalues", bound="TType", default="AnyDType")
+Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
 
 
 class LookupTableExportInputs(OpInputs):
@@ -57,31 +58,13 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
     def inputs(self) -> LookupTableExportInputs:
         return LookupTableExportInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         table_handle: TensorOperand[TString],
-        Tkeys: type[Ukeys],
-        Tvalues: type[Uvalues],
-    ) -> LookupTableExport[Ukeys, Uvalues]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        table_handle: TensorOperand[TString],
-        Tkeys: AnyDTypeLike,
-        Tvalues: AnyDTypeLike,
-    ) -> LookupTableExport[AnyDType, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        table_handle: TensorOperand[TString],
-        Tkeys: AnyDTypeLike,
-        Tvalues: AnyDTypeLike,
-    ) -> LookupTableExport[AnyDType, AnyDType]:
+        Tkeys: type[Ukeys] | DTypeLike,
+        Tvalues: type[Uvalues] | DTypeLike,
+    ) -> LookupTableExport[Ukeys, Uvalues]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -93,7 +76,7 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LookupTableExport[AnyDType, AnyDType] = LookupTableExport()
+        op: LookupTableExport[Ukeys, Uvalues] = LookupTableExport()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,32 +98,12 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         )
 
 
-@overload
 def lookup_table_export(
     table_handle: TensorOperand[TString],
-    Tkeys: type[Ukeys],
-    Tvalues: type[Uvalues],
+    Tkeys: type[Ukeys] | DTypeLike,
+    Tvalues: type[Uvalues] | DTypeLike,
     *,
     name: str | None = None,
-) -> LookupTableExport[Ukeys, Uvalues]: ...
-
-
-@overload
-def lookup_table_export(
-    table_handle: TensorOperand[TString],
-    Tkeys: AnyDTypeLike,
-    Tvalues: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> LookupTableExport[AnyDType, AnyDType]: ...
-
-
-def lookup_table_export(
-    table_handle: TensorOperand[TString],
-    Tkeys: AnyDTypeLike,
-    Tvalues: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> LookupTableExport[AnyDType, AnyDType]:
+) -> LookupTableExport[Ukeys, Uvalues]:
     """`LookupTableExport.create` in the current scope."""
     return LookupTableExport.create(Scope.current(name), table_handle, Tkeys, Tvalues)

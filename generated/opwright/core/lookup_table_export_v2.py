@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TResource,
         TType,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LookupTableExportV2", "lookup_table_export_v2"]
 
-Tkeys = TypeVar("Tkeys", bound="TType")
-Ukeys = TypeVar("Ukeys", bound="TType")
-Tvalues = TypeVar("Tvalues", bound="TType")
-Uvalues = TypeVar("Uvalues", bound="TType")
+Tkeys = TypeVar("Tkeys", bound="TType", default="AnyDType")
+Ukeys = TypeVar("Ukeys", bound="TType", default="AnyDType")
+Tvalues = TypeVar("Tvalues", bound="TType", default="AnyDType")
+Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
 
 
 class LookupTableExportV2Inputs(OpInputs):
@@ -59,31 +60,13 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
     def inputs(self) -> LookupTableExportV2Inputs:
         return LookupTableExportV2Inputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         table_handle: TensorOperand[TResource],
-        Tkeys: type[Ukeys],
-        Tvalues: type[Uvalues],
-    ) -> LookupTableExportV2[Ukeys, Uvalues]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        table_handle: TensorOperand[TResource],
-        Tkeys: AnyDTypeLike,
-        Tvalues: AnyDTypeLike,
-    ) -> LookupTableExportV2[AnyDType, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        table_handle: TensorOperand[TResource],
-        Tkeys: AnyDTypeLike,
-        Tvalues: AnyDTypeLike,
-    ) -> LookupTableExportV2[AnyDType, AnyDType]:
+        Tkeys: type[Ukeys] | DTypeLike,
+        Tvalues: type[Uvalues] | DTypeLike,
+    ) -> LookupTableExportV2[Ukeys, Uvalues]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -95,7 +78,7 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LookupTableExportV2[AnyDType, AnyDType] = LookupTableExportV2()
+        op: LookupTableExportV2[Ukeys, Uvalues] = LookupTableExportV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -117,32 +100,12 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         )
 
 
-@overload
 def lookup_table_export_v2(
     table_handle: TensorOperand[TResource],
-    Tkeys: type[Ukeys],
-    Tvalues: type[Uvalues],
+    Tkeys: type[Ukeys] | DTypeLike,
+    Tvalues: type[Uvalues] | DTypeLike,
     *,
     name: str | None = None,
-) -> LookupTableExportV2[Ukeys, Uvalues]: ...
-
-
-@overload
-def lookup_table_export_v2(
-    table_handle: TensorOperand[TResource],
-    Tkeys: AnyDTypeLike,
-    Tvalues: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> LookupTableExportV2[AnyDType, AnyDType]: ...
-
-
-def lookup_table_export_v2(
-    table_handle: TensorOperand[TResource],
-    Tkeys: AnyDTypeLike,
-    Tvalues: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> LookupTableExportV2[AnyDType, AnyDType]:
+) -> LookupTableExportV2[Ukeys, Uvalues]:
     """`LookupTableExportV2.create` in the current scope."""
     return LookupTableExportV2.create(Scope.current(name), table_handle, Tkeys, Tvalues)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LookupTableFind", "lookup_table_find"]
 
-Uin = TypeVar("Uin", bound="TType")
-Tout = TypeVar("Tout", bound="TType")
-Uout = TypeVar("Uout", bound="TType")
+Uin = TypeVar("Uin", bound="TType", default="AnyDType")
+Tout = TypeVar("Tout", bound="TType", default="AnyDType")
+Uout = TypeVar("Uout", bound="TType", default="AnyDType")
 
 
 class LookupTableFindInputs(OpInputs, Generic[Uout]):

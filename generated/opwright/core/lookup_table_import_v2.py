@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LookupTableImportV2", "lookup_table_import_v2"]
 
-Uin = TypeVar("Uin", bound="TType")
-Uout = TypeVar("Uout", bound="TType")
+Uin = TypeVar("Uin", bound="TType", default="AnyDType")
+Uout = TypeVar("Uout", bound="TType", default="AnyDType")
 
 
 class LookupTableImportV2Inputs(OpInputs):

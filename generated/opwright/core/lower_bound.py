@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LowerBound", "lower_bound"]
 
-U = TypeVar("U", bound="TType")
-OutType = TypeVar("OutType", bound="TIndex")
-UOutType = TypeVar("UOutType", bound="TIndex")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutType = TypeVar("OutType", bound="TIndex", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TIndex", default="AnyDType")
 
 
 class LowerBoundInputs(OpInputs):
@@ -63,7 +64,11 @@ class LowerBound(Op, Generic[OutType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, sorted_inputs: Operand[U], values: Operand[U]
+        scope: Scope,
+        sorted_inputs: Operand[U],
+        values: Operand[U],
+        *,
+        out_type: type[TInt32] = TInt32,
     ) -> LowerBound[TInt32]: ...
 
     @overload
@@ -73,27 +78,17 @@ class LowerBound(Op, Generic[OutType]):
         sorted_inputs: Operand[U],
         values: Operand[U],
         *,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> LowerBound[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         sorted_inputs: Operand[U],
         values: Operand[U],
         *,
-        out_type: AnyDTypeLike = TInt32,
-    ) -> LowerBound[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        sorted_inputs: Operand[U],
-        values: Operand[U],
-        *,
-        out_type: AnyDTypeLike = TInt32,
-    ) -> LowerBound[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "int32",
+    ) -> LowerBound[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,7 +100,7 @@ class LowerBound(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LowerBound[AnyDType] = LowerBound()
+        op: LowerBound[UOutType] = LowerBound()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,7 +123,11 @@ class LowerBound(Op, Generic[OutType]):
 
 @overload
 def lower_bound(
-    sorted_inputs: Operand[U], values: Operand[U], *, name: str | None = None
+    sorted_inputs: Operand[U],
+    values: Operand[U],
+    *,
+    out_type: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> LowerBound[TInt32]: ...
 
 
@@ -137,28 +136,18 @@ def lower_bound(
     sorted_inputs: Operand[U],
     values: Operand[U],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> LowerBound[UOutType]: ...
 
 
-@overload
 def lower_bound(
     sorted_inputs: Operand[U],
     values: Operand[U],
     *,
-    out_type: AnyDTypeLike = TInt32,
+    out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
-) -> LowerBound[AnyDType]: ...
-
-
-def lower_bound(
-    sorted_inputs: Operand[U],
-    values: Operand[U],
-    *,
-    out_type: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> LowerBound[AnyDType]:
+) -> LowerBound[UOutType]:
     """`LowerBound.create` in the current scope."""
     return LowerBound.create(
         Scope.current(name), sorted_inputs, values, out_type=out_type

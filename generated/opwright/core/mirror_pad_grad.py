@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
 
 __all__ = ["MirrorPadGrad", "mirror_pad_grad"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-Upaddings = TypeVar("Upaddings", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+Upaddings = TypeVar("Upaddings", bound="TIndex", default="AnyDType")
 
 
 class MirrorPadGradInputs(OpInputs, Generic[U]):

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MutableDenseHashTableV2", "mutable_dense_hash_table_v2"]
 
-UKeyDtype = TypeVar("UKeyDtype", bound="TType")
+UKeyDtype = TypeVar("UKeyDtype", bound="TType", default="AnyDType")
 
 
 class MutableDenseHashTableV2Inputs(OpInputs):

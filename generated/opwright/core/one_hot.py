@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OneHot", "one_hot"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-UI = TypeVar("UI", bound="TInt8 | TIndex | TUint8")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+UI = TypeVar("UI", bound="TInt8 | TIndex | TUint8", default="AnyDType")
 
 
 class OneHotInputs(OpInputs, Generic[U]):

@@ -3,19 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TBool, TComplex, TReal
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TBool,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["OnesLike", "ones_like"]
 
-T = TypeVar("T", bound="TReal | TBool | TComplex")
-U = TypeVar("U", bound="TReal | TBool | TComplex")
+T = TypeVar("T", bound="TReal | TBool | TComplex", default="AnyDType")
+U = TypeVar("U", bound="TReal | TBool | TComplex", default="AnyDType")
 
 
 class OnesLikeInputs(OpInputs, Generic[U]):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         TType,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Placeholder", "placeholder"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class PlaceholderInputs(OpInputs):
@@ -77,22 +78,10 @@ class Placeholder(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype], *options: Options
-    ) -> Placeholder[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, *options: Options
-    ) -> Placeholder[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, *options: Options
-    ) -> Placeholder[AnyDType]:
+        scope: Scope, dtype: type[UDtype] | DTypeLike, *options: Options
+    ) -> Placeholder[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -103,7 +92,7 @@ class Placeholder(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Placeholder[AnyDType] = Placeholder()
+        op: Placeholder[UDtype] = Placeholder()
         opts = Placeholder.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -126,21 +115,12 @@ class Placeholder(Op, Generic[Dtype]):
 DEFAULTS = Placeholder.Options()
 
 
-@overload
 def placeholder(
-    dtype: type[UDtype], *, shape: ShapeLike = default(None), name: str | None = None
-) -> Placeholder[UDtype]: ...
-
-
-@overload
-def placeholder(
-    dtype: AnyDTypeLike, *, shape: ShapeLike = default(None), name: str | None = None
-) -> Placeholder[AnyDType]: ...
-
-
-def placeholder(
-    dtype: AnyDTypeLike, *, shape: ShapeLike = default(None), name: str | None = None
-) -> Placeholder[AnyDType]:
+    dtype: type[UDtype] | DTypeLike,
+    *,
+    shape: ShapeLike = default(None),
+    name: str | None = None,
+) -> Placeholder[UDtype]:
     """`Placeholder.create` in the current scope, with Placeholder.Options as
     keywords.
     """

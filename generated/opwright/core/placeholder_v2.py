@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         TType,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PlaceholderV2", "placeholder_v2"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class PlaceholderV2Inputs(OpInputs):
@@ -59,30 +59,14 @@ class PlaceholderV2(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     @deprecated(
         "PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same as PlaceholderV2.",
         category=None,
     )
     def create(
-        scope: Scope, dtype: type[UDtype], shape: ShapeLike
-    ) -> PlaceholderV2[UDtype]: ...
-
-    @overload
-    @staticmethod
-    @deprecated(
-        "PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same as PlaceholderV2.",
-        category=None,
-    )
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> PlaceholderV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> PlaceholderV2[AnyDType]:
+        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+    ) -> PlaceholderV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -93,7 +77,7 @@ class PlaceholderV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: PlaceholderV2[AnyDType] = PlaceholderV2()
+        op: PlaceholderV2[UDtype] = PlaceholderV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -112,28 +96,12 @@ class PlaceholderV2(Op, Generic[Dtype]):
         return op._build(scope, (), {"dtype": dtype, "shape": shape}, refusal)
 
 
-@overload
 @deprecated(
     "PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same as PlaceholderV2.",
     category=None,
 )
 def placeholder_v2(
-    dtype: type[UDtype], shape: ShapeLike, *, name: str | None = None
-) -> PlaceholderV2[UDtype]: ...
-
-
-@overload
-@deprecated(
-    "PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same as PlaceholderV2.",
-    category=None,
-)
-def placeholder_v2(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> PlaceholderV2[AnyDType]: ...
-
-
-def placeholder_v2(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> PlaceholderV2[AnyDType]:
+    dtype: type[UDtype] | DTypeLike, shape: ShapeLike, *, name: str | None = None
+) -> PlaceholderV2[UDtype]:
     """`PlaceholderV2.create` in the current scope."""
     return PlaceholderV2.create(Scope.current(name), dtype, shape)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Print", "print"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
+T = TypeVar("T", bound="TType", default="AnyDType")
+V = TypeVar("V", bound="TType", default="AnyDType")
 
 
-class PrintInputs(OpInputs, Generic[U]):
+class PrintInputs(OpInputs, Generic[V]):
     """Inputs and attributes of Print in a graph."""
 
-    input: Output[U]
+    input: Output[V]
     data: list[Output[AnyDType]]
     T: DType
     U: tuple[DType, ...]
@@ -99,10 +100,10 @@ class Print(Op, Generic[T]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: Operand[V],
         data: Sequence[Operand[AnyDType]],
         *options: Options,
-    ) -> Print[U]:
+    ) -> Print[V]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,7 +115,7 @@ class Print(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Print[U] = Print()
+        op: Print[V] = Print()
         opts = Print.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -151,14 +152,14 @@ DEFAULTS = Print.Options()
 
 
 def print(
-    input: Operand[U],
+    input: Operand[V],
     data: Sequence[Operand[AnyDType]],
     *,
     message: StringLike = default(""),
     first_n: int = default(-1),
     summarize: int = default(3),
     name: str | None = None,
-) -> Print[U]:
+) -> Print[V]:
     """`Print.create` in the current scope, with Print.Options as keywords."""
     return Print.create(
         Scope.current(name),

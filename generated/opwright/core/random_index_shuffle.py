@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomIndexShuffle", "random_index_shuffle"]
 
-Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64")
-UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64")
-Useed = TypeVar("Useed", bound="TIndex | TUint32 | TUint64")
+Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex | TUint32 | TUint64", default="AnyDType")
 
 
 class RandomIndexShuffleInputs(OpInputs, Generic[UDtype]):

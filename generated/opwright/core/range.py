@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -23,8 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Range", "range"]
 
-Tidx = TypeVar("Tidx", bound="TFloating | TSigned | TUint16 | TUint32 | TUint64")
-Uidx = TypeVar("Uidx", bound="TFloating | TSigned | TUint16 | TUint32 | TUint64")
+Tidx = TypeVar(
+    "Tidx",
+    bound="TFloating | TSigned | TUint16 | TUint32 | TUint64",
+    default="AnyDType",
+)
+Uidx = TypeVar(
+    "Uidx",
+    bound="TFloating | TSigned | TUint16 | TUint32 | TUint64",
+    default="AnyDType",
+)
 
 
 class RangeInputs(OpInputs, Generic[Uidx]):

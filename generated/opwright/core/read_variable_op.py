@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TResource,
         TType,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadVariableOp", "read_variable_op"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class ReadVariableOpInputs(OpInputs):
@@ -57,22 +58,12 @@ class ReadVariableOp(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, resource: TensorOperand[TResource], dtype: type[UDtype]
-    ) -> ReadVariableOp[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, resource: TensorOperand[TResource], dtype: AnyDTypeLike
-    ) -> ReadVariableOp[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, resource: TensorOperand[TResource], dtype: AnyDTypeLike
-    ) -> ReadVariableOp[AnyDType]:
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        dtype: type[UDtype] | DTypeLike,
+    ) -> ReadVariableOp[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -83,7 +74,7 @@ class ReadVariableOp(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReadVariableOp[AnyDType] = ReadVariableOp()
+        op: ReadVariableOp[UDtype] = ReadVariableOp()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -101,20 +92,11 @@ class ReadVariableOp(Op, Generic[Dtype]):
         return op._build(scope, (resource,), {"dtype": dtype}, refusal)
 
 
-@overload
 def read_variable_op(
-    resource: TensorOperand[TResource], dtype: type[UDtype], *, name: str | None = None
-) -> ReadVariableOp[UDtype]: ...
-
-
-@overload
-def read_variable_op(
-    resource: TensorOperand[TResource], dtype: AnyDTypeLike, *, name: str | None = None
-) -> ReadVariableOp[AnyDType]: ...
-
-
-def read_variable_op(
-    resource: TensorOperand[TResource], dtype: AnyDTypeLike, *, name: str | None = None
-) -> ReadVariableOp[AnyDType]:
+    resource: TensorOperand[TResource],
+    dtype: type[UDtype] | DTypeLike,
+    *,
+    name: str | None = None,
+) -> ReadVariableOp[UDtype]:
     """`ReadVariableOp.create` in the current scope."""
     return ReadVariableOp.create(Scope.current(name), resource, dtype)

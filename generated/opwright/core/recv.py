@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         StringLike,
         TType,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recv", "recv"]
 
-TensorType = TypeVar("TensorType", bound="TType")
-UensorType = TypeVar("UensorType", bound="TType")
+TensorType = TypeVar("TensorType", bound="TType", default="AnyDType")
+UensorType = TypeVar("UensorType", bound="TType", default="AnyDType")
 
 
 class RecvInputs(OpInputs):
@@ -82,40 +83,16 @@ class Recv(Op, Generic[TensorType]):
     def as_output(self) -> Output[TensorType]:
         return self.tensor
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
-        tensor_type: type[UensorType],
+        tensor_type: type[UensorType] | DTypeLike,
         tensor_name: StringLike,
         send_device: StringLike,
         send_device_incarnation: int,
         recv_device: StringLike,
         *options: Options,
-    ) -> Recv[UensorType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        tensor_type: AnyDTypeLike,
-        tensor_name: StringLike,
-        send_device: StringLike,
-        send_device_incarnation: int,
-        recv_device: StringLike,
-        *options: Options,
-    ) -> Recv[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        tensor_type: AnyDTypeLike,
-        tensor_name: StringLike,
-        send_device: StringLike,
-        send_device_incarnation: int,
-        recv_device: StringLike,
-        *options: Options,
-    ) -> Recv[AnyDType]:
+    ) -> Recv[UensorType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +107,7 @@ class Recv(Op, Generic[TensorType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Recv[AnyDType] = Recv()
+        op: Recv[UensorType] = Recv()
         opts = Recv.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -173,9 +150,8 @@ class Recv(Op, Generic[TensorType]):
 DEFAULTS = Recv.Options()
 
 
-@overload
 def recv(
-    tensor_type: type[UensorType],
+    tensor_type: type[UensorType] | DTypeLike,
     tensor_name: StringLike,
     send_device: StringLike,
     send_device_incarnation: int,
@@ -183,32 +159,7 @@ def recv(
     *,
     client_terminated: bool = default(False),
     name: str | None = None,
-) -> Recv[UensorType]: ...
-
-
-@overload
-def recv(
-    tensor_type: AnyDTypeLike,
-    tensor_name: StringLike,
-    send_device: StringLike,
-    send_device_incarnation: int,
-    recv_device: StringLike,
-    *,
-    client_terminated: bool = default(False),
-    name: str | None = None,
-) -> Recv[AnyDType]: ...
-
-
-def recv(
-    tensor_type: AnyDTypeLike,
-    tensor_name: StringLike,
-    send_device: StringLike,
-    send_device_incarnation: int,
-    recv_device: StringLike,
-    *,
-    client_terminated: bool = default(False),
-    name: str | None = None,
-) -> Recv[AnyDType]:
+) -> Recv[UensorType]:
     """`Recv.create` in the current scope, with Recv.Options as keywords."""
     return Recv.create(
         Scope.current(name),

@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import DType, Output, TInt32, TType, TensorOperand
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Output,
+        TInt32,
+        TType,
+        TensorOperand,
+    )
 
 __all__ = ["RefMerge", "ref_merge"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class RefMergeInputs(OpInputs, Generic[U]):

@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
 
 __all__ = ["RelayoutLike", "relayout_like"]
 
-T = TypeVar("T", bound="TType")
-V = TypeVar("V", bound="TType")
-UU = TypeVar("UU", bound="TType")
+T = TypeVar("T", bound="TType", default="AnyDType")
+V = TypeVar("V", bound="TType", default="AnyDType")
+UU = TypeVar("UU", bound="TType", default="AnyDType")
 
 
 class RelayoutLikeInputs(OpInputs, Generic[V]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TIndex,
         TResource,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceCountUpTo", "resource_count_up_to"]
 
-T = TypeVar("T", bound="TIndex")
-U = TypeVar("U", bound="TIndex")
+T = TypeVar("T", bound="TIndex", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
 
 
 class ResourceCountUpToInputs(OpInputs):
@@ -60,22 +61,13 @@ class ResourceCountUpTo(Op, Generic[T]):
     def as_output(self) -> Output[T]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, resource: TensorOperand[TResource], limit: int, T: type[U]
-    ) -> ResourceCountUpTo[U]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, resource: TensorOperand[TResource], limit: int, T: AnyDTypeLike
-    ) -> ResourceCountUpTo[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, resource: TensorOperand[TResource], limit: int, T: AnyDTypeLike
-    ) -> ResourceCountUpTo[AnyDType]:
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        limit: int,
+        T: type[U] | DTypeLike,
+    ) -> ResourceCountUpTo[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -87,7 +79,7 @@ class ResourceCountUpTo(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceCountUpTo[AnyDType] = ResourceCountUpTo()
+        op: ResourceCountUpTo[U] = ResourceCountUpTo()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -107,32 +99,12 @@ class ResourceCountUpTo(Op, Generic[T]):
         return op._build(scope, (resource,), {"limit": limit, "T": T}, refusal)
 
 
-@overload
 def resource_count_up_to(
     resource: TensorOperand[TResource],
     limit: int,
-    T: type[U],
+    T: type[U] | DTypeLike,
     *,
     name: str | None = None,
-) -> ResourceCountUpTo[U]: ...
-
-
-@overload
-def resource_count_up_to(
-    resource: TensorOperand[TResource],
-    limit: int,
-    T: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> ResourceCountUpTo[AnyDType]: ...
-
-
-def resource_count_up_to(
-    resource: TensorOperand[TResource],
-    limit: int,
-    T: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> ResourceCountUpTo[AnyDType]:
+) -> ResourceCountUpTo[U]:
     """`ResourceCountUpTo.create` in the current scope."""
     return ResourceCountUpTo.create(Scope.current(name), resource, limit, T)

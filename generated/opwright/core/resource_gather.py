@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceGather", "resource_gather"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-Uindices = TypeVar("Uindices", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
 
 
 class ResourceGatherInputs(OpInputs):
@@ -94,34 +95,14 @@ class ResourceGather(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> ResourceGather[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        indices: Operand[Uindices],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> ResourceGather[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        indices: Operand[Uindices],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> ResourceGather[AnyDType]:
+    ) -> ResourceGather[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,7 +115,7 @@ class ResourceGather(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceGather[AnyDType] = ResourceGather()
+        op: ResourceGather[UDtype] = ResourceGather()
         opts = ResourceGather.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -170,39 +151,15 @@ class ResourceGather(Op, Generic[Dtype]):
 DEFAULTS = ResourceGather.Options()
 
 
-@overload
 def resource_gather(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     batch_dims: int = default(0),
     validate_indices: bool = default(True),
     name: str | None = None,
-) -> ResourceGather[UDtype]: ...
-
-
-@overload
-def resource_gather(
-    resource: TensorOperand[TResource],
-    indices: Operand[Uindices],
-    dtype: AnyDTypeLike,
-    *,
-    batch_dims: int = default(0),
-    validate_indices: bool = default(True),
-    name: str | None = None,
-) -> ResourceGather[AnyDType]: ...
-
-
-def resource_gather(
-    resource: TensorOperand[TResource],
-    indices: Operand[Uindices],
-    dtype: AnyDTypeLike,
-    *,
-    batch_dims: int = default(0),
-    validate_indices: bool = default(True),
-    name: str | None = None,
-) -> ResourceGather[AnyDType]:
+) -> ResourceGather[UDtype]:
     """`ResourceGather.create` in the current scope, with ResourceGather.Options as
     keywords.
     """

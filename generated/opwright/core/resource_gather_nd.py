@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceGatherNd", "resource_gather_nd"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-Uindices = TypeVar("Uindices", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
 
 
 class ResourceGatherNdInputs(OpInputs):
@@ -64,31 +65,13 @@ class ResourceGatherNd(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
-        dtype: type[UDtype],
-    ) -> ResourceGatherNd[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        indices: Operand[Uindices],
-        dtype: AnyDTypeLike,
-    ) -> ResourceGatherNd[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        indices: Operand[Uindices],
-        dtype: AnyDTypeLike,
-    ) -> ResourceGatherNd[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> ResourceGatherNd[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -100,7 +83,7 @@ class ResourceGatherNd(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceGatherNd[AnyDType] = ResourceGatherNd()
+        op: ResourceGatherNd[UDtype] = ResourceGatherNd()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,32 +102,12 @@ class ResourceGatherNd(Op, Generic[Dtype]):
         return op._build(scope, (resource, indices), {"dtype": dtype}, refusal)
 
 
-@overload
 def resource_gather_nd(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> ResourceGatherNd[UDtype]: ...
-
-
-@overload
-def resource_gather_nd(
-    resource: TensorOperand[TResource],
-    indices: Operand[Uindices],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> ResourceGatherNd[AnyDType]: ...
-
-
-def resource_gather_nd(
-    resource: TensorOperand[TResource],
-    indices: Operand[Uindices],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> ResourceGatherNd[AnyDType]:
+) -> ResourceGatherNd[UDtype]:
     """`ResourceGatherNd.create` in the current scope."""
     return ResourceGatherNd.create(Scope.current(name), resource, indices, dtype)

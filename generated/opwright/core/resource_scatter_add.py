@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceScatterAdd", "resource_scatter_add"]
 
-UDtype = TypeVar("UDtype", bound="TNumber")
-Uindices = TypeVar("Uindices", bound="TIndex")
+UDtype = TypeVar("UDtype", bound="TNumber", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
 
 
 class ResourceScatterAddInputs(OpInputs):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReverseV2", "reverse_v2"]
 
-Uidx = TypeVar("Uidx", bound="TIndex")
-T = TypeVar("T", bound="TReal | TBool | TComplex | TString")
-U = TypeVar("U", bound="TReal | TBool | TComplex | TString")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
+T = TypeVar("T", bound="TReal | TBool | TComplex | TString", default="AnyDType")
+U = TypeVar("U", bound="TReal | TBool | TComplex | TString", default="AnyDType")
 
 
 class ReverseV2Inputs(OpInputs, Generic[U]):

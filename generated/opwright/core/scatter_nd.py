@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ScatterNd", "scatter_nd"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-Uindices = TypeVar("Uindices", bound="TInt16 | TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TInt16 | TIndex", default="AnyDType")
 
 
 class ScatterNdInputs(OpInputs, Generic[U]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Shape", "shape"]
 
-U = TypeVar("U", bound="TType")
-OutType = TypeVar("OutType", bound="TIndex")
-UOutType = TypeVar("UOutType", bound="TIndex")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutType = TypeVar("OutType", bound="TIndex", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TIndex", default="AnyDType")
 
 
 class ShapeInputs(OpInputs):
@@ -61,24 +62,23 @@ class Shape(Op, Generic[OutType]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Shape[TInt32]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, out_type: type[TInt32] = TInt32
+    ) -> Shape[TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, out_type: type[UOutType]
+        scope: Scope, input: Operand[U], *, out_type: type[UOutType] | DTypeLike
     ) -> Shape[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, out_type: AnyDTypeLike = TInt32
-    ) -> Shape[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], *, out_type: AnyDTypeLike = TInt32
-    ) -> Shape[AnyDType]:
+        scope: Scope,
+        input: Operand[U],
+        *,
+        out_type: type[UOutType] | DTypeLike = "int32",
+    ) -> Shape[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +89,7 @@ class Shape(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Shape[AnyDType] = Shape()
+        op: Shape[UOutType] = Shape()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -108,23 +108,22 @@ class Shape(Op, Generic[OutType]):
 
 
 @overload
-def shape(input: Operand[U], *, name: str | None = None) -> Shape[TInt32]: ...
+def shape(
+    input: Operand[U], *, out_type: type[TInt32] = TInt32, name: str | None = None
+) -> Shape[TInt32]: ...
 
 
 @overload
 def shape(
-    input: Operand[U], *, out_type: type[UOutType], name: str | None = None
+    input: Operand[U], *, out_type: type[UOutType] | DTypeLike, name: str | None = None
 ) -> Shape[UOutType]: ...
 
 
-@overload
 def shape(
-    input: Operand[U], *, out_type: AnyDTypeLike = TInt32, name: str | None = None
-) -> Shape[AnyDType]: ...
-
-
-def shape(
-    input: Operand[U], *, out_type: AnyDTypeLike = TInt32, name: str | None = None
-) -> Shape[AnyDType]:
+    input: Operand[U],
+    *,
+    out_type: type[UOutType] | DTypeLike = "int32",
+    name: str | None = None,
+) -> Shape[UOutType]:
     """`Shape.create` in the current scope."""
     return Shape.create(Scope.current(name), input, out_type=out_type)

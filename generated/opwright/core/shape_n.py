@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ShapeN", "shape_n"]
 
-U = TypeVar("U", bound="TType")
-OutType = TypeVar("OutType", bound="TIndex")
-UOutType = TypeVar("UOutType", bound="TIndex")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutType = TypeVar("OutType", bound="TIndex", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TIndex", default="AnyDType")
 
 
 class ShapeNInputs(OpInputs):
@@ -61,24 +62,26 @@ class ShapeN(Op, Generic[OutType]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Sequence[Operand[U]]) -> ShapeN[TInt32]: ...
+    def create(
+        scope: Scope, input: Sequence[Operand[U]], *, out_type: type[TInt32] = TInt32
+    ) -> ShapeN[TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Sequence[Operand[U]], *, out_type: type[UOutType]
+        scope: Scope,
+        input: Sequence[Operand[U]],
+        *,
+        out_type: type[UOutType] | DTypeLike,
     ) -> ShapeN[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Sequence[Operand[U]], *, out_type: AnyDTypeLike = TInt32
-    ) -> ShapeN[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Sequence[Operand[U]], *, out_type: AnyDTypeLike = TInt32
-    ) -> ShapeN[AnyDType]:
+        scope: Scope,
+        input: Sequence[Operand[U]],
+        *,
+        out_type: type[UOutType] | DTypeLike = "int32",
+    ) -> ShapeN[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +92,7 @@ class ShapeN(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShapeN[AnyDType] = ShapeN()
+        op: ShapeN[UOutType] = ShapeN()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -109,30 +112,27 @@ class ShapeN(Op, Generic[OutType]):
 
 @overload
 def shape_n(
-    input: Sequence[Operand[U]], *, name: str | None = None
+    input: Sequence[Operand[U]],
+    *,
+    out_type: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> ShapeN[TInt32]: ...
 
 
 @overload
 def shape_n(
-    input: Sequence[Operand[U]], *, out_type: type[UOutType], name: str | None = None
+    input: Sequence[Operand[U]],
+    *,
+    out_type: type[UOutType] | DTypeLike,
+    name: str | None = None,
 ) -> ShapeN[UOutType]: ...
 
 
-@overload
 def shape_n(
     input: Sequence[Operand[U]],
     *,
-    out_type: AnyDTypeLike = TInt32,
+    out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
-) -> ShapeN[AnyDType]: ...
-
-
-def shape_n(
-    input: Sequence[Operand[U]],
-    *,
-    out_type: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> ShapeN[AnyDType]:
+) -> ShapeN[UOutType]:
     """`ShapeN.create` in the current scope."""
     return ShapeN.create(Scope.current(name), input, out_type=out_type)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Size", "size"]
 
-U = TypeVar("U", bound="TType")
-OutType = TypeVar("OutType", bound="TIndex")
-UOutType = TypeVar("UOutType", bound="TIndex")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutType = TypeVar("OutType", bound="TIndex", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TIndex", default="AnyDType")
 
 
 class SizeInputs(OpInputs):
@@ -61,24 +62,23 @@ class Size(Op, Generic[OutType]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Size[TInt32]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, out_type: type[TInt32] = TInt32
+    ) -> Size[TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, out_type: type[UOutType]
+        scope: Scope, input: Operand[U], *, out_type: type[UOutType] | DTypeLike
     ) -> Size[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, out_type: AnyDTypeLike = TInt32
-    ) -> Size[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], *, out_type: AnyDTypeLike = TInt32
-    ) -> Size[AnyDType]:
+        scope: Scope,
+        input: Operand[U],
+        *,
+        out_type: type[UOutType] | DTypeLike = "int32",
+    ) -> Size[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +89,7 @@ class Size(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Size[AnyDType] = Size()
+        op: Size[UOutType] = Size()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -108,23 +108,22 @@ class Size(Op, Generic[OutType]):
 
 
 @overload
-def size(input: Operand[U], *, name: str | None = None) -> Size[TInt32]: ...
+def size(
+    input: Operand[U], *, out_type: type[TInt32] = TInt32, name: str | None = None
+) -> Size[TInt32]: ...
 
 
 @overload
 def size(
-    input: Operand[U], *, out_type: type[UOutType], name: str | None = None
+    input: Operand[U], *, out_type: type[UOutType] | DTypeLike, name: str | None = None
 ) -> Size[UOutType]: ...
 
 
-@overload
 def size(
-    input: Operand[U], *, out_type: AnyDTypeLike = TInt32, name: str | None = None
-) -> Size[AnyDType]: ...
-
-
-def size(
-    input: Operand[U], *, out_type: AnyDTypeLike = TInt32, name: str | None = None
-) -> Size[AnyDType]:
+    input: Operand[U],
+    *,
+    out_type: type[UOutType] | DTypeLike = "int32",
+    name: str | None = None,
+) -> Size[UOutType]:
     """`Size.create` in the current scope."""
     return Size.create(Scope.current(name), input, out_type=out_type)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SplitV", "split_v"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-Ulen = TypeVar("Ulen", bound="TInt8 | TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+Ulen = TypeVar("Ulen", bound="TInt8 | TIndex", default="AnyDType")
 
 
 class SplitVInputs(OpInputs, Generic[U]):

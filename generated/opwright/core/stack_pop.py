@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TString,
         TType,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StackPop", "stack_pop"]
 
-ElemType = TypeVar("ElemType", bound="TType")
-UElemType = TypeVar("UElemType", bound="TType")
+ElemType = TypeVar("ElemType", bound="TType", default="AnyDType")
+UElemType = TypeVar("UElemType", bound="TType", default="AnyDType")
 
 
 class StackPopInputs(OpInputs):
@@ -55,22 +56,12 @@ class StackPop(Op, Generic[ElemType]):
     def as_output(self) -> Output[ElemType]:
         return self.elem
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TString], elem_type: type[UElemType]
-    ) -> StackPop[UElemType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, handle: TensorOperand[TString], elem_type: AnyDTypeLike
-    ) -> StackPop[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, handle: TensorOperand[TString], elem_type: AnyDTypeLike
-    ) -> StackPop[AnyDType]:
+        scope: Scope,
+        handle: TensorOperand[TString],
+        elem_type: type[UElemType] | DTypeLike,
+    ) -> StackPop[UElemType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -81,7 +72,7 @@ class StackPop(Op, Generic[ElemType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StackPop[AnyDType] = StackPop()
+        op: StackPop[UElemType] = StackPop()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,23 +90,11 @@ class StackPop(Op, Generic[ElemType]):
         return op._build(scope, (handle,), {"elem_type": elem_type}, refusal)
 
 
-@overload
 def stack_pop(
     handle: TensorOperand[TString],
-    elem_type: type[UElemType],
+    elem_type: type[UElemType] | DTypeLike,
     *,
     name: str | None = None,
-) -> StackPop[UElemType]: ...
-
-
-@overload
-def stack_pop(
-    handle: TensorOperand[TString], elem_type: AnyDTypeLike, *, name: str | None = None
-) -> StackPop[AnyDType]: ...
-
-
-def stack_pop(
-    handle: TensorOperand[TString], elem_type: AnyDTypeLike, *, name: str | None = None
-) -> StackPop[AnyDType]:
+) -> StackPop[UElemType]:
     """`StackPop.create` in the current scope."""
     return StackPop.create(Scope.current(name), handle, elem_type)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TResource,
         TType,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StackPopV2", "stack_pop_v2"]
 
-ElemType = TypeVar("ElemType", bound="TType")
-UElemType = TypeVar("UElemType", bound="TType")
+ElemType = TypeVar("ElemType", bound="TType", default="AnyDType")
+UElemType = TypeVar("UElemType", bound="TType", default="AnyDType")
 
 
 class StackPopV2Inputs(OpInputs):
@@ -57,22 +58,12 @@ class StackPopV2(Op, Generic[ElemType]):
     def as_output(self) -> Output[ElemType]:
         return self.elem
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], elem_type: type[UElemType]
-    ) -> StackPopV2[UElemType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, handle: TensorOperand[TResource], elem_type: AnyDTypeLike
-    ) -> StackPopV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, handle: TensorOperand[TResource], elem_type: AnyDTypeLike
-    ) -> StackPopV2[AnyDType]:
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        elem_type: type[UElemType] | DTypeLike,
+    ) -> StackPopV2[UElemType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -83,7 +74,7 @@ class StackPopV2(Op, Generic[ElemType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StackPopV2[AnyDType] = StackPopV2()
+        op: StackPopV2[UElemType] = StackPopV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -101,29 +92,11 @@ class StackPopV2(Op, Generic[ElemType]):
         return op._build(scope, (handle,), {"elem_type": elem_type}, refusal)
 
 
-@overload
 def stack_pop_v2(
     handle: TensorOperand[TResource],
-    elem_type: type[UElemType],
+    elem_type: type[UElemType] | DTypeLike,
     *,
     name: str | None = None,
-) -> StackPopV2[UElemType]: ...
-
-
-@overload
-def stack_pop_v2(
-    handle: TensorOperand[TResource],
-    elem_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> StackPopV2[AnyDType]: ...
-
-
-def stack_pop_v2(
-    handle: TensorOperand[TResource],
-    elem_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> StackPopV2[AnyDType]:
+) -> StackPopV2[UElemType]:
     """`StackPopV2.create` in the current scope."""
     return StackPopV2.create(Scope.current(name), handle, elem_type)

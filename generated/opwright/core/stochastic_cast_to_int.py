@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StochasticCastToInt", "stochastic_cast_to_int"]
 
-Uin = TypeVar("Uin", bound="TFloating")
-Tout = TypeVar("Tout", bound="TInt8 | TInt16 | TInt32")
-Uout = TypeVar("Uout", bound="TInt8 | TInt16 | TInt32")
+Uin = TypeVar("Uin", bound="TFloating", default="AnyDType")
+Tout = TypeVar("Tout", bound="TInt8 | TInt16 | TInt32", default="AnyDType")
+Uout = TypeVar("Uout", bound="TInt8 | TInt16 | TInt32", default="AnyDType")
 
 
 class StochasticCastToIntInputs(OpInputs):
@@ -68,7 +69,6 @@ class StochasticCastToInt(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -76,29 +76,8 @@ class StochasticCastToInt(Op, Generic[Tout]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
-        Tout: type[Uout],
-    ) -> StochasticCastToInt[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        key: Operand[TUint64],
-        counter: Operand[TUint64],
-        alg: Operand[TInt32],
-        Tout: AnyDTypeLike,
-    ) -> StochasticCastToInt[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        key: Operand[TUint64],
-        counter: Operand[TUint64],
-        alg: Operand[TInt32],
-        Tout: AnyDTypeLike,
-    ) -> StochasticCastToInt[AnyDType]:
+        Tout: type[Uout] | DTypeLike,
+    ) -> StochasticCastToInt[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -112,7 +91,7 @@ class StochasticCastToInt(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StochasticCastToInt[AnyDType] = StochasticCastToInt()
+        op: StochasticCastToInt[Uout] = StochasticCastToInt()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,39 +112,15 @@ class StochasticCastToInt(Op, Generic[Tout]):
         return op._build(scope, (input, key, counter, alg), {"Tout": Tout}, refusal)
 
 
-@overload
 def stochastic_cast_to_int(
     input: Operand[Uin],
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     *,
     name: str | None = None,
-) -> StochasticCastToInt[Uout]: ...
-
-
-@overload
-def stochastic_cast_to_int(
-    input: Operand[Uin],
-    key: Operand[TUint64],
-    counter: Operand[TUint64],
-    alg: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> StochasticCastToInt[AnyDType]: ...
-
-
-def stochastic_cast_to_int(
-    input: Operand[Uin],
-    key: Operand[TUint64],
-    counter: Operand[TUint64],
-    alg: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> StochasticCastToInt[AnyDType]:
+) -> StochasticCastToInt[Uout]:
     """`StochasticCastToInt.create` in the current scope."""
     return StochasticCastToInt.create(
         Scope.current(name), input, key, counter, alg, Tout

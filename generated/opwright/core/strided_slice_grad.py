@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StridedSliceGrad", "strided_slice_grad"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-UIndex = TypeVar("UIndex", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+UIndex = TypeVar("UIndex", bound="TIndex", default="AnyDType")
 
 
 class StridedSliceGradInputs(OpInputs, Generic[U]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sum", "sum"]
 
-T = TypeVar("T", bound="TNumber")
-U = TypeVar("U", bound="TNumber")
-Uidx = TypeVar("Uidx", bound="TIndex")
+T = TypeVar("T", bound="TNumber", default="AnyDType")
+U = TypeVar("U", bound="TNumber", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
 
 
 class SumInputs(OpInputs, Generic[U]):

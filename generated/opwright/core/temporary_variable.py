@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         StringLike,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TemporaryVariable", "temporary_variable"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TemporaryVariableInputs(OpInputs):
@@ -81,22 +82,13 @@ class TemporaryVariable(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.ref
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, shape: ShapeLike, dtype: type[UDtype], *options: Options
-    ) -> TemporaryVariable[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, shape: ShapeLike, dtype: AnyDTypeLike, *options: Options
-    ) -> TemporaryVariable[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, shape: ShapeLike, dtype: AnyDTypeLike, *options: Options
-    ) -> TemporaryVariable[AnyDType]:
+        scope: Scope,
+        shape: ShapeLike,
+        dtype: type[UDtype] | DTypeLike,
+        *options: Options,
+    ) -> TemporaryVariable[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -108,7 +100,7 @@ class TemporaryVariable(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TemporaryVariable[AnyDType] = TemporaryVariable()
+        op: TemporaryVariable[UDtype] = TemporaryVariable()
         opts = TemporaryVariable.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -138,33 +130,13 @@ class TemporaryVariable(Op, Generic[Dtype]):
 DEFAULTS = TemporaryVariable.Options()
 
 
-@overload
 def temporary_variable(
     shape: ShapeLike,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     var_name: StringLike = default(""),
     name: str | None = None,
-) -> TemporaryVariable[UDtype]: ...
-
-
-@overload
-def temporary_variable(
-    shape: ShapeLike,
-    dtype: AnyDTypeLike,
-    *,
-    var_name: StringLike = default(""),
-    name: str | None = None,
-) -> TemporaryVariable[AnyDType]: ...
-
-
-def temporary_variable(
-    shape: ShapeLike,
-    dtype: AnyDTypeLike,
-    *,
-    var_name: StringLike = default(""),
-    name: str | None = None,
-) -> TemporaryVariable[AnyDType]:
+) -> TemporaryVariable[UDtype]:
     """`TemporaryVariable.create` in the current scope, with
     TemporaryVariable.Options as keywords.
     """

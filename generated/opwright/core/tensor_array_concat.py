@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayConcat", "tensor_array_concat"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayConcatInputs(OpInputs):
@@ -86,7 +86,6 @@ class TensorArrayConcat(Op, Generic[Dtype]):
     def inputs(self) -> TensorArrayConcatInputs:
         return TensorArrayConcatInputs(self)
 
-    @overload
     @staticmethod
     @deprecated(
         "TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3.",
@@ -96,32 +95,9 @@ class TensorArrayConcat(Op, Generic[Dtype]):
         scope: Scope,
         handle: TensorOperand[TString],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorArrayConcat[UDtype]: ...
-
-    @overload
-    @staticmethod
-    @deprecated(
-        "TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3.",
-        category=None,
-    )
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayConcat[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayConcat[AnyDType]:
+    ) -> TensorArrayConcat[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,7 +110,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayConcat[AnyDType] = TensorArrayConcat()
+        op: TensorArrayConcat[UDtype] = TensorArrayConcat()
         opts = TensorArrayConcat.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -164,7 +140,6 @@ class TensorArrayConcat(Op, Generic[Dtype]):
 DEFAULTS = TensorArrayConcat.Options()
 
 
-@overload
 @deprecated(
     "TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3.",
     category=None,
@@ -172,36 +147,11 @@ DEFAULTS = TensorArrayConcat.Options()
 def tensor_array_concat(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     element_shape_except0: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorArrayConcat[UDtype]: ...
-
-
-@overload
-@deprecated(
-    "TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3.",
-    category=None,
-)
-def tensor_array_concat(
-    handle: TensorOperand[TString],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape_except0: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayConcat[AnyDType]: ...
-
-
-def tensor_array_concat(
-    handle: TensorOperand[TString],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape_except0: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayConcat[AnyDType]:
+) -> TensorArrayConcat[UDtype]:
     """`TensorArrayConcat.create` in the current scope, with
     TensorArrayConcat.Options as keywords.
     """

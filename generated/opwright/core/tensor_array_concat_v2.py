@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayConcatV2", "tensor_array_concat_v2"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayConcatV2Inputs(OpInputs):
@@ -82,34 +83,14 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
     def inputs(self) -> TensorArrayConcatV2Inputs:
         return TensorArrayConcatV2Inputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         handle: Operand[TString],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorArrayConcatV2[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: Operand[TString],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayConcatV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: Operand[TString],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayConcatV2[AnyDType]:
+    ) -> TensorArrayConcatV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -122,7 +103,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayConcatV2[AnyDType] = TensorArrayConcatV2()
+        op: TensorArrayConcatV2[UDtype] = TensorArrayConcatV2()
         opts = TensorArrayConcatV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -152,36 +133,14 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
 DEFAULTS = TensorArrayConcatV2.Options()
 
 
-@overload
 def tensor_array_concat_v2(
     handle: Operand[TString],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     element_shape_except0: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorArrayConcatV2[UDtype]: ...
-
-
-@overload
-def tensor_array_concat_v2(
-    handle: Operand[TString],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape_except0: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayConcatV2[AnyDType]: ...
-
-
-def tensor_array_concat_v2(
-    handle: Operand[TString],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape_except0: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayConcatV2[AnyDType]:
+) -> TensorArrayConcatV2[UDtype]:
     """`TensorArrayConcatV2.create` in the current scope, with
     TensorArrayConcatV2.Options as keywords.
     """

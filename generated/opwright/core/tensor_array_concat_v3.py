@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayConcatV3", "tensor_array_concat_v3"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayConcatV3Inputs(OpInputs):
@@ -85,34 +86,14 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
     def inputs(self) -> TensorArrayConcatV3Inputs:
         return TensorArrayConcatV3Inputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         handle: TensorOperand[TResource],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorArrayConcatV3[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayConcatV3[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayConcatV3[AnyDType]:
+    ) -> TensorArrayConcatV3[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +106,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayConcatV3[AnyDType] = TensorArrayConcatV3()
+        op: TensorArrayConcatV3[UDtype] = TensorArrayConcatV3()
         opts = TensorArrayConcatV3.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -155,36 +136,14 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
 DEFAULTS = TensorArrayConcatV3.Options()
 
 
-@overload
 def tensor_array_concat_v3(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     element_shape_except0: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorArrayConcatV3[UDtype]: ...
-
-
-@overload
-def tensor_array_concat_v3(
-    handle: TensorOperand[TResource],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape_except0: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayConcatV3[AnyDType]: ...
-
-
-def tensor_array_concat_v3(
-    handle: TensorOperand[TResource],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape_except0: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayConcatV3[AnyDType]:
+) -> TensorArrayConcatV3[UDtype]:
     """`TensorArrayConcatV3.create` in the current scope, with
     TensorArrayConcatV3.Options as keywords.
     """

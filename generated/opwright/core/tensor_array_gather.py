@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayGather", "tensor_array_gather"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayGatherInputs(OpInputs):
@@ -88,7 +88,6 @@ class TensorArrayGather(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     @deprecated(
         "TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.",
@@ -99,34 +98,9 @@ class TensorArrayGather(Op, Generic[Dtype]):
         handle: TensorOperand[TString],
         indices: Operand[TInt32],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorArrayGather[UDtype]: ...
-
-    @overload
-    @staticmethod
-    @deprecated(
-        "TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.",
-        category=None,
-    )
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        indices: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayGather[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        indices: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayGather[AnyDType]:
+    ) -> TensorArrayGather[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,7 +114,7 @@ class TensorArrayGather(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayGather[AnyDType] = TensorArrayGather()
+        op: TensorArrayGather[UDtype] = TensorArrayGather()
         opts = TensorArrayGather.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -171,7 +145,6 @@ class TensorArrayGather(Op, Generic[Dtype]):
 DEFAULTS = TensorArrayGather.Options()
 
 
-@overload
 @deprecated(
     "TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.",
     category=None,
@@ -180,38 +153,11 @@ def tensor_array_gather(
     handle: TensorOperand[TString],
     indices: Operand[TInt32],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     element_shape: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorArrayGather[UDtype]: ...
-
-
-@overload
-@deprecated(
-    "TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.",
-    category=None,
-)
-def tensor_array_gather(
-    handle: TensorOperand[TString],
-    indices: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayGather[AnyDType]: ...
-
-
-def tensor_array_gather(
-    handle: TensorOperand[TString],
-    indices: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayGather[AnyDType]:
+) -> TensorArrayGather[UDtype]:
     """`TensorArrayGather.create` in the current scope, with
     TensorArrayGather.Options as keywords.
     """

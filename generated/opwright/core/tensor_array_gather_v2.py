@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayGatherV2", "tensor_array_gather_v2"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayGatherV2Inputs(OpInputs):
@@ -87,7 +87,6 @@ class TensorArrayGatherV2(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     @deprecated(
         "TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.",
@@ -98,34 +97,9 @@ class TensorArrayGatherV2(Op, Generic[Dtype]):
         handle: Operand[TString],
         indices: Operand[TInt32],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorArrayGatherV2[UDtype]: ...
-
-    @overload
-    @staticmethod
-    @deprecated(
-        "TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.",
-        category=None,
-    )
-    def create(
-        scope: Scope,
-        handle: Operand[TString],
-        indices: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayGatherV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: Operand[TString],
-        indices: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayGatherV2[AnyDType]:
+    ) -> TensorArrayGatherV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,7 +113,7 @@ class TensorArrayGatherV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayGatherV2[AnyDType] = TensorArrayGatherV2()
+        op: TensorArrayGatherV2[UDtype] = TensorArrayGatherV2()
         opts = TensorArrayGatherV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -170,7 +144,6 @@ class TensorArrayGatherV2(Op, Generic[Dtype]):
 DEFAULTS = TensorArrayGatherV2.Options()
 
 
-@overload
 @deprecated(
     "TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.",
     category=None,
@@ -179,38 +152,11 @@ def tensor_array_gather_v2(
     handle: Operand[TString],
     indices: Operand[TInt32],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     element_shape: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorArrayGatherV2[UDtype]: ...
-
-
-@overload
-@deprecated(
-    "TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.",
-    category=None,
-)
-def tensor_array_gather_v2(
-    handle: Operand[TString],
-    indices: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayGatherV2[AnyDType]: ...
-
-
-def tensor_array_gather_v2(
-    handle: Operand[TString],
-    indices: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayGatherV2[AnyDType]:
+) -> TensorArrayGatherV2[UDtype]:
     """`TensorArrayGatherV2.create` in the current scope, with
     TensorArrayGatherV2.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayGatherV3", "tensor_array_gather_v3"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayGatherV3Inputs(OpInputs):
@@ -87,37 +88,15 @@ class TensorArrayGatherV3(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         handle: TensorOperand[TResource],
         indices: Operand[TInt32],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorArrayGatherV3[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        indices: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayGatherV3[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        indices: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayGatherV3[AnyDType]:
+    ) -> TensorArrayGatherV3[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +110,7 @@ class TensorArrayGatherV3(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayGatherV3[AnyDType] = TensorArrayGatherV3()
+        op: TensorArrayGatherV3[UDtype] = TensorArrayGatherV3()
         opts = TensorArrayGatherV3.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -162,39 +141,15 @@ class TensorArrayGatherV3(Op, Generic[Dtype]):
 DEFAULTS = TensorArrayGatherV3.Options()
 
 
-@overload
 def tensor_array_gather_v3(
     handle: TensorOperand[TResource],
     indices: Operand[TInt32],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     element_shape: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorArrayGatherV3[UDtype]: ...
-
-
-@overload
-def tensor_array_gather_v3(
-    handle: TensorOperand[TResource],
-    indices: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayGatherV3[AnyDType]: ...
-
-
-def tensor_array_gather_v3(
-    handle: TensorOperand[TResource],
-    indices: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayGatherV3[AnyDType]:
+) -> TensorArrayGatherV3[UDtype]:
     """`TensorArrayGatherV3.create` in the current scope, with
     TensorArrayGatherV3.Options as keywords.
     """

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayPack", "tensor_array_pack"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayPackInputs(OpInputs):
@@ -87,7 +87,6 @@ class TensorArrayPack(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     @deprecated(
         "TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with RangeOp.",
@@ -97,32 +96,9 @@ class TensorArrayPack(Op, Generic[Dtype]):
         scope: Scope,
         handle: TensorOperand[TString],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorArrayPack[UDtype]: ...
-
-    @overload
-    @staticmethod
-    @deprecated(
-        "TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with RangeOp.",
-        category=None,
-    )
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayPack[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorArrayPack[AnyDType]:
+    ) -> TensorArrayPack[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,7 +111,7 @@ class TensorArrayPack(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayPack[AnyDType] = TensorArrayPack()
+        op: TensorArrayPack[UDtype] = TensorArrayPack()
         opts = TensorArrayPack.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -165,7 +141,6 @@ class TensorArrayPack(Op, Generic[Dtype]):
 DEFAULTS = TensorArrayPack.Options()
 
 
-@overload
 @deprecated(
     "TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with RangeOp.",
     category=None,
@@ -173,36 +148,11 @@ DEFAULTS = TensorArrayPack.Options()
 def tensor_array_pack(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     element_shape: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorArrayPack[UDtype]: ...
-
-
-@overload
-@deprecated(
-    "TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with RangeOp.",
-    category=None,
-)
-def tensor_array_pack(
-    handle: TensorOperand[TString],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayPack[AnyDType]: ...
-
-
-def tensor_array_pack(
-    handle: TensorOperand[TString],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorArrayPack[AnyDType]:
+) -> TensorArrayPack[UDtype]:
     """`TensorArrayPack.create` in the current scope, with TensorArrayPack.Options as
     keywords.
     """

@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayRead", "tensor_array_read"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayReadInputs(OpInputs):
@@ -63,7 +63,6 @@ class TensorArrayRead(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     @deprecated(
         "TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.",
@@ -74,31 +73,8 @@ class TensorArrayRead(Op, Generic[Dtype]):
         handle: TensorOperand[TString],
         index: Operand[TInt32],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
-    ) -> TensorArrayRead[UDtype]: ...
-
-    @overload
-    @staticmethod
-    @deprecated(
-        "TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.",
-        category=None,
-    )
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        index: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-    ) -> TensorArrayRead[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        index: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-    ) -> TensorArrayRead[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> TensorArrayRead[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -111,7 +87,7 @@ class TensorArrayRead(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayRead[AnyDType] = TensorArrayRead()
+        op: TensorArrayRead[UDtype] = TensorArrayRead()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,7 +107,6 @@ class TensorArrayRead(Op, Generic[Dtype]):
         return op._build(scope, (handle, index, flow_in), {"dtype": dtype}, refusal)
 
 
-@overload
 @deprecated(
     "TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.",
     category=None,
@@ -140,34 +115,9 @@ def tensor_array_read(
     handle: TensorOperand[TString],
     index: Operand[TInt32],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorArrayRead[UDtype]: ...
-
-
-@overload
-@deprecated(
-    "TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.",
-    category=None,
-)
-def tensor_array_read(
-    handle: TensorOperand[TString],
-    index: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorArrayRead[AnyDType]: ...
-
-
-def tensor_array_read(
-    handle: TensorOperand[TString],
-    index: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorArrayRead[AnyDType]:
+) -> TensorArrayRead[UDtype]:
     """`TensorArrayRead.create` in the current scope."""
     return TensorArrayRead.create(Scope.current(name), handle, index, flow_in, dtype)

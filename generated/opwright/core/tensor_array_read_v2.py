@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayReadV2", "tensor_array_read_v2"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayReadV2Inputs(OpInputs):
@@ -62,7 +62,6 @@ class TensorArrayReadV2(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     @deprecated(
         "TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.",
@@ -73,31 +72,8 @@ class TensorArrayReadV2(Op, Generic[Dtype]):
         handle: Operand[TString],
         index: Operand[TInt32],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
-    ) -> TensorArrayReadV2[UDtype]: ...
-
-    @overload
-    @staticmethod
-    @deprecated(
-        "TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.",
-        category=None,
-    )
-    def create(
-        scope: Scope,
-        handle: Operand[TString],
-        index: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-    ) -> TensorArrayReadV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: Operand[TString],
-        index: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-    ) -> TensorArrayReadV2[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> TensorArrayReadV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -110,7 +86,7 @@ class TensorArrayReadV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayReadV2[AnyDType] = TensorArrayReadV2()
+        op: TensorArrayReadV2[UDtype] = TensorArrayReadV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,7 +106,6 @@ class TensorArrayReadV2(Op, Generic[Dtype]):
         return op._build(scope, (handle, index, flow_in), {"dtype": dtype}, refusal)
 
 
-@overload
 @deprecated(
     "TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.",
     category=None,
@@ -139,34 +114,9 @@ def tensor_array_read_v2(
     handle: Operand[TString],
     index: Operand[TInt32],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorArrayReadV2[UDtype]: ...
-
-
-@overload
-@deprecated(
-    "TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.",
-    category=None,
-)
-def tensor_array_read_v2(
-    handle: Operand[TString],
-    index: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorArrayReadV2[AnyDType]: ...
-
-
-def tensor_array_read_v2(
-    handle: Operand[TString],
-    index: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorArrayReadV2[AnyDType]:
+) -> TensorArrayReadV2[UDtype]:
     """`TensorArrayReadV2.create` in the current scope."""
     return TensorArrayReadV2.create(Scope.current(name), handle, index, flow_in, dtype)

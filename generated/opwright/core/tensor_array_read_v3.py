@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayReadV3", "tensor_array_read_v3"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TensorArrayReadV3Inputs(OpInputs):
@@ -62,34 +63,14 @@ class TensorArrayReadV3(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.value
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         handle: TensorOperand[TResource],
         index: Operand[TInt32],
         flow_in: Operand[TFloat32],
-        dtype: type[UDtype],
-    ) -> TensorArrayReadV3[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        index: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-    ) -> TensorArrayReadV3[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        index: Operand[TInt32],
-        flow_in: Operand[TFloat32],
-        dtype: AnyDTypeLike,
-    ) -> TensorArrayReadV3[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> TensorArrayReadV3[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -102,7 +83,7 @@ class TensorArrayReadV3(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorArrayReadV3[AnyDType] = TensorArrayReadV3()
+        op: TensorArrayReadV3[UDtype] = TensorArrayReadV3()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,35 +103,13 @@ class TensorArrayReadV3(Op, Generic[Dtype]):
         return op._build(scope, (handle, index, flow_in), {"dtype": dtype}, refusal)
 
 
-@overload
 def tensor_array_read_v3(
     handle: TensorOperand[TResource],
     index: Operand[TInt32],
     flow_in: Operand[TFloat32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorArrayReadV3[UDtype]: ...
-
-
-@overload
-def tensor_array_read_v3(
-    handle: TensorOperand[TResource],
-    index: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorArrayReadV3[AnyDType]: ...
-
-
-def tensor_array_read_v3(
-    handle: TensorOperand[TResource],
-    index: Operand[TInt32],
-    flow_in: Operand[TFloat32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorArrayReadV3[AnyDType]:
+) -> TensorArrayReadV3[UDtype]:
     """`TensorArrayReadV3.create` in the current scope."""
     return TensorArrayReadV3.create(Scope.current(name), handle, index, flow_in, dtype)

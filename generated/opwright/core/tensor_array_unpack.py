@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorArrayUnpack", "tensor_array_unpack"]
 
-U = TypeVar("U", bound="TType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class TensorArrayUnpackInputs(OpInputs):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         TInt64,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListConcat", "tensor_list_concat"]
 
-ElementDtype = TypeVar("ElementDtype", bound="TType")
-UElementDtype = TypeVar("UElementDtype", bound="TType")
+ElementDtype = TypeVar("ElementDtype", bound="TType", default="AnyDType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
 
 
 class TensorListConcatInputs(OpInputs):
@@ -80,31 +81,13 @@ class TensorListConcat(Op, Generic[ElementDtype]):
     def inputs(self) -> TensorListConcatInputs:
         return TensorListConcatInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
-        element_dtype: type[UElementDtype],
+        element_dtype: type[UElementDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorListConcat[UElementDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorListConcat[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorListConcat[AnyDType]:
+    ) -> TensorListConcat[UElementDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +99,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorListConcat[AnyDType] = TensorListConcat()
+        op: TensorListConcat[UElementDtype] = TensorListConcat()
         opts = TensorListConcat.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -145,33 +128,13 @@ class TensorListConcat(Op, Generic[ElementDtype]):
 DEFAULTS = TensorListConcat.Options()
 
 
-@overload
 def tensor_list_concat(
     input_handle: TensorOperand[TVariant],
-    element_dtype: type[UElementDtype],
+    element_dtype: type[UElementDtype] | DTypeLike,
     *,
     element_shape: ShapeLike = default(None),
     name: str | None = None,
-) -> TensorListConcat[UElementDtype]: ...
-
-
-@overload
-def tensor_list_concat(
-    input_handle: TensorOperand[TVariant],
-    element_dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorListConcat[AnyDType]: ...
-
-
-def tensor_list_concat(
-    input_handle: TensorOperand[TVariant],
-    element_dtype: AnyDTypeLike,
-    *,
-    element_shape: ShapeLike = default(None),
-    name: str | None = None,
-) -> TensorListConcat[AnyDType]:
+) -> TensorListConcat[UElementDtype]:
     """`TensorListConcat.create` in the current scope, with TensorListConcat.Options
     as keywords.
     """

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListConcatV2", "tensor_list_concat_v2"]
 
-ElementDtype = TypeVar("ElementDtype", bound="TType")
-UElementDtype = TypeVar("UElementDtype", bound="TType")
-UShapeType = TypeVar("UShapeType", bound="TIndex")
+ElementDtype = TypeVar("ElementDtype", bound="TType", default="AnyDType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
+UShapeType = TypeVar("UShapeType", bound="TIndex", default="AnyDType")
 
 
 class TensorListConcatV2Inputs(OpInputs):
@@ -64,34 +65,14 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
     def inputs(self) -> TensorListConcatV2Inputs:
         return TensorListConcatV2Inputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         element_shape: Operand[UShapeType],
         leading_dims: Operand[TInt64],
-        element_dtype: type[UElementDtype],
-    ) -> TensorListConcatV2[UElementDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_shape: Operand[UShapeType],
-        leading_dims: Operand[TInt64],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListConcatV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_shape: Operand[UShapeType],
-        leading_dims: Operand[TInt64],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListConcatV2[AnyDType]:
+        element_dtype: type[UElementDtype] | DTypeLike,
+    ) -> TensorListConcatV2[UElementDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -104,7 +85,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorListConcatV2[AnyDType] = TensorListConcatV2()
+        op: TensorListConcatV2[UElementDtype] = TensorListConcatV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,36 +110,14 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         )
 
 
-@overload
 def tensor_list_concat_v2(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[UShapeType],
     leading_dims: Operand[TInt64],
-    element_dtype: type[UElementDtype],
+    element_dtype: type[UElementDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorListConcatV2[UElementDtype]: ...
-
-
-@overload
-def tensor_list_concat_v2(
-    input_handle: TensorOperand[TVariant],
-    element_shape: Operand[UShapeType],
-    leading_dims: Operand[TInt64],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListConcatV2[AnyDType]: ...
-
-
-def tensor_list_concat_v2(
-    input_handle: TensorOperand[TVariant],
-    element_shape: Operand[UShapeType],
-    leading_dims: Operand[TInt64],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListConcatV2[AnyDType]:
+) -> TensorListConcatV2[UElementDtype]:
     """`TensorListConcatV2.create` in the current scope."""
     return TensorListConcatV2.create(
         Scope.current(name), input_handle, element_shape, leading_dims, element_dtype

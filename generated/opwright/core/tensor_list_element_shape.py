@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TIndex,
         TVariant,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListElementShape", "tensor_list_element_shape"]
 
-ShapeType = TypeVar("ShapeType", bound="TIndex")
-UShapeType = TypeVar("UShapeType", bound="TIndex")
+ShapeType = TypeVar("ShapeType", bound="TIndex", default="AnyDType")
+UShapeType = TypeVar("UShapeType", bound="TIndex", default="AnyDType")
 
 
 class TensorListElementShapeInputs(OpInputs):
@@ -57,24 +58,12 @@ class TensorListElementShape(Op, Generic[ShapeType]):
     def as_output(self) -> Output[ShapeType]:
         return self.element_shape
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
-        shape_type: type[UShapeType],
-    ) -> TensorListElementShape[UShapeType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, input_handle: TensorOperand[TVariant], shape_type: AnyDTypeLike
-    ) -> TensorListElementShape[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input_handle: TensorOperand[TVariant], shape_type: AnyDTypeLike
-    ) -> TensorListElementShape[AnyDType]:
+        shape_type: type[UShapeType] | DTypeLike,
+    ) -> TensorListElementShape[UShapeType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -85,7 +74,7 @@ class TensorListElementShape(Op, Generic[ShapeType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorListElementShape[AnyDType] = TensorListElementShape()
+        op: TensorListElementShape[UShapeType] = TensorListElementShape()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -103,29 +92,11 @@ class TensorListElementShape(Op, Generic[ShapeType]):
         return op._build(scope, (input_handle,), {"shape_type": shape_type}, refusal)
 
 
-@overload
 def tensor_list_element_shape(
     input_handle: TensorOperand[TVariant],
-    shape_type: type[UShapeType],
+    shape_type: type[UShapeType] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorListElementShape[UShapeType]: ...
-
-
-@overload
-def tensor_list_element_shape(
-    input_handle: TensorOperand[TVariant],
-    shape_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListElementShape[AnyDType]: ...
-
-
-def tensor_list_element_shape(
-    input_handle: TensorOperand[TVariant],
-    shape_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListElementShape[AnyDType]:
+) -> TensorListElementShape[UShapeType]:
     """`TensorListElementShape.create` in the current scope."""
     return TensorListElementShape.create(Scope.current(name), input_handle, shape_type)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt32,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListGather", "tensor_list_gather"]
 
-ElementDtype = TypeVar("ElementDtype", bound="TType")
-UElementDtype = TypeVar("UElementDtype", bound="TType")
+ElementDtype = TypeVar("ElementDtype", bound="TType", default="AnyDType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
 
 
 class TensorListGatherInputs(OpInputs):
@@ -60,34 +61,14 @@ class TensorListGather(Op, Generic[ElementDtype]):
     def as_output(self) -> Output[ElementDtype]:
         return self.values
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         indices: Operand[TInt32],
         element_shape: Operand[TInt32],
-        element_dtype: type[UElementDtype],
-    ) -> TensorListGather[UElementDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        indices: Operand[TInt32],
-        element_shape: Operand[TInt32],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListGather[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        indices: Operand[TInt32],
-        element_shape: Operand[TInt32],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListGather[AnyDType]:
+        element_dtype: type[UElementDtype] | DTypeLike,
+    ) -> TensorListGather[UElementDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -100,7 +81,7 @@ class TensorListGather(Op, Generic[ElementDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorListGather[AnyDType] = TensorListGather()
+        op: TensorListGather[UElementDtype] = TensorListGather()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,36 +106,14 @@ class TensorListGather(Op, Generic[ElementDtype]):
         )
 
 
-@overload
 def tensor_list_gather(
     input_handle: TensorOperand[TVariant],
     indices: Operand[TInt32],
     element_shape: Operand[TInt32],
-    element_dtype: type[UElementDtype],
+    element_dtype: type[UElementDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorListGather[UElementDtype]: ...
-
-
-@overload
-def tensor_list_gather(
-    input_handle: TensorOperand[TVariant],
-    indices: Operand[TInt32],
-    element_shape: Operand[TInt32],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListGather[AnyDType]: ...
-
-
-def tensor_list_gather(
-    input_handle: TensorOperand[TVariant],
-    indices: Operand[TInt32],
-    element_shape: Operand[TInt32],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListGather[AnyDType]:
+) -> TensorListGather[UElementDtype]:
     """`TensorListGather.create` in the current scope."""
     return TensorListGather.create(
         Scope.current(name), input_handle, indices, element_shape, element_dtype

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListGetItem", "tensor_list_get_item"]
 
-ElementDtype = TypeVar("ElementDtype", bound="TType")
-UElementDtype = TypeVar("UElementDtype", bound="TType")
-Ushape = TypeVar("Ushape", bound="TIndex")
+ElementDtype = TypeVar("ElementDtype", bound="TType", default="AnyDType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
+Ushape = TypeVar("Ushape", bound="TIndex", default="AnyDType")
 
 
 class TensorListGetItemInputs(OpInputs):
@@ -65,34 +66,14 @@ class TensorListGetItem(Op, Generic[ElementDtype]):
     def as_output(self) -> Output[ElementDtype]:
         return self.item
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         index: Operand[TInt32],
         element_shape: Operand[Ushape],
-        element_dtype: type[UElementDtype],
-    ) -> TensorListGetItem[UElementDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        index: Operand[TInt32],
-        element_shape: Operand[Ushape],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListGetItem[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        index: Operand[TInt32],
-        element_shape: Operand[Ushape],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListGetItem[AnyDType]:
+        element_dtype: type[UElementDtype] | DTypeLike,
+    ) -> TensorListGetItem[UElementDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,7 +86,7 @@ class TensorListGetItem(Op, Generic[ElementDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorListGetItem[AnyDType] = TensorListGetItem()
+        op: TensorListGetItem[UElementDtype] = TensorListGetItem()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,36 +111,14 @@ class TensorListGetItem(Op, Generic[ElementDtype]):
         )
 
 
-@overload
 def tensor_list_get_item(
     input_handle: TensorOperand[TVariant],
     index: Operand[TInt32],
     element_shape: Operand[Ushape],
-    element_dtype: type[UElementDtype],
+    element_dtype: type[UElementDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorListGetItem[UElementDtype]: ...
-
-
-@overload
-def tensor_list_get_item(
-    input_handle: TensorOperand[TVariant],
-    index: Operand[TInt32],
-    element_shape: Operand[Ushape],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListGetItem[AnyDType]: ...
-
-
-def tensor_list_get_item(
-    input_handle: TensorOperand[TVariant],
-    index: Operand[TInt32],
-    element_shape: Operand[Ushape],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListGetItem[AnyDType]:
+) -> TensorListGetItem[UElementDtype]:
     """`TensorListGetItem.create` in the current scope."""
     return TensorListGetItem.create(
         Scope.current(name), input_handle, index, element_shape, element_dtype

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt32,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListPopBack", "tensor_list_pop_back"]
 
-ElementDtype = TypeVar("ElementDtype", bound="TType")
-UElementDtype = TypeVar("UElementDtype", bound="TType")
+ElementDtype = TypeVar("ElementDtype", bound="TType", default="AnyDType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
 
 
 class TensorListPopBackInputs(OpInputs):
@@ -58,31 +59,13 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
     def inputs(self) -> TensorListPopBackInputs:
         return TensorListPopBackInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         element_shape: Operand[TInt32],
-        element_dtype: type[UElementDtype],
-    ) -> TensorListPopBack[UElementDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_shape: Operand[TInt32],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListPopBack[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_shape: Operand[TInt32],
-        element_dtype: AnyDTypeLike,
-    ) -> TensorListPopBack[AnyDType]:
+        element_dtype: type[UElementDtype] | DTypeLike,
+    ) -> TensorListPopBack[UElementDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -94,7 +77,7 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorListPopBack[AnyDType] = TensorListPopBack()
+        op: TensorListPopBack[UElementDtype] = TensorListPopBack()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -118,33 +101,13 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
         )
 
 
-@overload
 def tensor_list_pop_back(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[TInt32],
-    element_dtype: type[UElementDtype],
+    element_dtype: type[UElementDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorListPopBack[UElementDtype]: ...
-
-
-@overload
-def tensor_list_pop_back(
-    input_handle: TensorOperand[TVariant],
-    element_shape: Operand[TInt32],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListPopBack[AnyDType]: ...
-
-
-def tensor_list_pop_back(
-    input_handle: TensorOperand[TVariant],
-    element_shape: Operand[TInt32],
-    element_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorListPopBack[AnyDType]:
+) -> TensorListPopBack[UElementDtype]:
     """`TensorListPopBack.create` in the current scope."""
     return TensorListPopBack.create(
         Scope.current(name), input_handle, element_shape, element_dtype

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListPushBack", "tensor_list_push_back"]
 
-UElementDtype = TypeVar("UElementDtype", bound="TType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
 
 
 class TensorListPushBackInputs(OpInputs):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -26,7 +27,7 @@ __all__ = [
     "tensor_list_scatter_into_existing_list",
 ]
 
-UElementDtype = TypeVar("UElementDtype", bound="TType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
 
 
 class TensorListScatterIntoExistingListInputs(OpInputs):

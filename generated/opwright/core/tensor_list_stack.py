@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt32,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorListStack", "tensor_list_stack"]
 
-ElementDtype = TypeVar("ElementDtype", bound="TType")
-UElementDtype = TypeVar("UElementDtype", bound="TType")
+ElementDtype = TypeVar("ElementDtype", bound="TType", default="AnyDType")
+UElementDtype = TypeVar("UElementDtype", bound="TType", default="AnyDType")
 
 
 class TensorListStackInputs(OpInputs):
@@ -81,34 +82,14 @@ class TensorListStack(Op, Generic[ElementDtype]):
     def as_output(self) -> Output[ElementDtype]:
         return self.tensor
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         element_shape: Operand[TInt32],
-        element_dtype: type[UElementDtype],
+        element_dtype: type[UElementDtype] | DTypeLike,
         *options: Options,
-    ) -> TensorListStack[UElementDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_shape: Operand[TInt32],
-        element_dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorListStack[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        element_shape: Operand[TInt32],
-        element_dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TensorListStack[AnyDType]:
+    ) -> TensorListStack[UElementDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -121,7 +102,7 @@ class TensorListStack(Op, Generic[ElementDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorListStack[AnyDType] = TensorListStack()
+        op: TensorListStack[UElementDtype] = TensorListStack()
         opts = TensorListStack.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -151,36 +132,14 @@ class TensorListStack(Op, Generic[ElementDtype]):
 DEFAULTS = TensorListStack.Options()
 
 
-@overload
 def tensor_list_stack(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[TInt32],
-    element_dtype: type[UElementDtype],
+    element_dtype: type[UElementDtype] | DTypeLike,
     *,
     num_elements: int = default(-1),
     name: str | None = None,
-) -> TensorListStack[UElementDtype]: ...
-
-
-@overload
-def tensor_list_stack(
-    input_handle: TensorOperand[TVariant],
-    element_shape: Operand[TInt32],
-    element_dtype: AnyDTypeLike,
-    *,
-    num_elements: int = default(-1),
-    name: str | None = None,
-) -> TensorListStack[AnyDType]: ...
-
-
-def tensor_list_stack(
-    input_handle: TensorOperand[TVariant],
-    element_shape: Operand[TInt32],
-    element_dtype: AnyDTypeLike,
-    *,
-    num_elements: int = default(-1),
-    name: str | None = None,
-) -> TensorListStack[AnyDType]:
+) -> TensorListStack[UElementDtype]:
     """`TensorListStack.create` in the current scope, with TensorListStack.Options as
     keywords.
     """

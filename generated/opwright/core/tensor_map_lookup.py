@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TType,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorMapLookup", "tensor_map_lookup"]
 
-UKeyDtype = TypeVar("UKeyDtype", bound="TType")
-ValueDtype = TypeVar("ValueDtype", bound="TType")
-UValueDtype = TypeVar("UValueDtype", bound="TType")
+UKeyDtype = TypeVar("UKeyDtype", bound="TType", default="AnyDType")
+ValueDtype = TypeVar("ValueDtype", bound="TType", default="AnyDType")
+UValueDtype = TypeVar("UValueDtype", bound="TType", default="AnyDType")
 
 
 class TensorMapLookupInputs(OpInputs):
@@ -59,31 +60,13 @@ class TensorMapLookup(Op, Generic[ValueDtype]):
     def as_output(self) -> Output[ValueDtype]:
         return self.value
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         key: Operand[UKeyDtype],
-        value_dtype: type[UValueDtype],
-    ) -> TensorMapLookup[UValueDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        key: Operand[UKeyDtype],
-        value_dtype: AnyDTypeLike,
-    ) -> TensorMapLookup[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_handle: TensorOperand[TVariant],
-        key: Operand[UKeyDtype],
-        value_dtype: AnyDTypeLike,
-    ) -> TensorMapLookup[AnyDType]:
+        value_dtype: type[UValueDtype] | DTypeLike,
+    ) -> TensorMapLookup[UValueDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -95,7 +78,7 @@ class TensorMapLookup(Op, Generic[ValueDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorMapLookup[AnyDType] = TensorMapLookup()
+        op: TensorMapLookup[UValueDtype] = TensorMapLookup()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -116,32 +99,12 @@ class TensorMapLookup(Op, Generic[ValueDtype]):
         )
 
 
-@overload
 def tensor_map_lookup(
     input_handle: TensorOperand[TVariant],
     key: Operand[UKeyDtype],
-    value_dtype: type[UValueDtype],
+    value_dtype: type[UValueDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorMapLookup[UValueDtype]: ...
-
-
-@overload
-def tensor_map_lookup(
-    input_handle: TensorOperand[TVariant],
-    key: Operand[UKeyDtype],
-    value_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorMapLookup[AnyDType]: ...
-
-
-def tensor_map_lookup(
-    input_handle: TensorOperand[TVariant],
-    key: Operand[UKeyDtype],
-    value_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorMapLookup[AnyDType]:
+) -> TensorMapLookup[UValueDtype]:
     """`TensorMapLookup.create` in the current scope."""
     return TensorMapLookup.create(Scope.current(name), input_handle, key, value_dtype)

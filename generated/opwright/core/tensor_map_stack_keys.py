@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TType,
         TVariant,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorMapStackKeys", "tensor_map_stack_keys"]
 
-KeyDtype = TypeVar("KeyDtype", bound="TType")
-UKeyDtype = TypeVar("UKeyDtype", bound="TType")
+KeyDtype = TypeVar("KeyDtype", bound="TType", default="AnyDType")
+UKeyDtype = TypeVar("UKeyDtype", bound="TType", default="AnyDType")
 
 
 class TensorMapStackKeysInputs(OpInputs):
@@ -55,22 +56,12 @@ class TensorMapStackKeys(Op, Generic[KeyDtype]):
     def as_output(self) -> Output[KeyDtype]:
         return self.keys
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input_handle: TensorOperand[TVariant], key_dtype: type[UKeyDtype]
-    ) -> TensorMapStackKeys[UKeyDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, input_handle: TensorOperand[TVariant], key_dtype: AnyDTypeLike
-    ) -> TensorMapStackKeys[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input_handle: TensorOperand[TVariant], key_dtype: AnyDTypeLike
-    ) -> TensorMapStackKeys[AnyDType]:
+        scope: Scope,
+        input_handle: TensorOperand[TVariant],
+        key_dtype: type[UKeyDtype] | DTypeLike,
+    ) -> TensorMapStackKeys[UKeyDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -81,7 +72,7 @@ class TensorMapStackKeys(Op, Generic[KeyDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorMapStackKeys[AnyDType] = TensorMapStackKeys()
+        op: TensorMapStackKeys[UKeyDtype] = TensorMapStackKeys()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,29 +90,11 @@ class TensorMapStackKeys(Op, Generic[KeyDtype]):
         return op._build(scope, (input_handle,), {"key_dtype": key_dtype}, refusal)
 
 
-@overload
 def tensor_map_stack_keys(
     input_handle: TensorOperand[TVariant],
-    key_dtype: type[UKeyDtype],
+    key_dtype: type[UKeyDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> TensorMapStackKeys[UKeyDtype]: ...
-
-
-@overload
-def tensor_map_stack_keys(
-    input_handle: TensorOperand[TVariant],
-    key_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorMapStackKeys[AnyDType]: ...
-
-
-def tensor_map_stack_keys(
-    input_handle: TensorOperand[TVariant],
-    key_dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> TensorMapStackKeys[AnyDType]:
+) -> TensorMapStackKeys[UKeyDtype]:
     """`TensorMapStackKeys.create` in the current scope."""
     return TensorMapStackKeys.create(Scope.current(name), input_handle, key_dtype)

@@ -3,21 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TFloat32, TInt32, TQint32
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TFloat32,
+        TInt32,
+        TQint32,
+    )
     from typing_extensions import Self
 
 __all__ = ["UniformQuantizedClipByValue", "uniform_quantized_clip_by_value"]
 
-T = TypeVar("T", bound="TQint32")
-U = TypeVar("U", bound="TQint32")
+T = TypeVar("T", bound="TQint32", default="AnyDType")
+U = TypeVar("U", bound="TQint32", default="AnyDType")
 
 
 class UniformQuantizedClipByValueInputs(OpInputs, Generic[U]):

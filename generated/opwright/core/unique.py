@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Unique", "unique"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-OutIdx = TypeVar("OutIdx", bound="TIndex")
-UOutIdx = TypeVar("UOutIdx", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutIdx = TypeVar("OutIdx", bound="TIndex", default="AnyDType")
+UOutIdx = TypeVar("UOutIdx", bound="TIndex", default="AnyDType")
 
 
 class UniqueInputs(OpInputs, Generic[U]):
@@ -61,24 +62,20 @@ class Unique(Op, Generic[T, OutIdx]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Unique[U, TInt32]: ...
+    def create(
+        scope: Scope, x: Operand[U], *, out_idx: type[TInt32] = TInt32
+    ) -> Unique[U, TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *, out_idx: type[UOutIdx]
+        scope: Scope, x: Operand[U], *, out_idx: type[UOutIdx] | DTypeLike
     ) -> Unique[U, UOutIdx]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *, out_idx: AnyDTypeLike = TInt32
-    ) -> Unique[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[U], *, out_idx: AnyDTypeLike = TInt32
-    ) -> Unique[U, AnyDType]:
+        scope: Scope, x: Operand[U], *, out_idx: type[UOutIdx] | DTypeLike = "int32"
+    ) -> Unique[U, UOutIdx]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +86,7 @@ class Unique(Op, Generic[T, OutIdx]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Unique[U, AnyDType] = Unique()
+        op: Unique[U, UOutIdx] = Unique()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -103,23 +100,22 @@ class Unique(Op, Generic[T, OutIdx]):
 
 
 @overload
-def unique(x: Operand[U], *, name: str | None = None) -> Unique[U, TInt32]: ...
+def unique(
+    x: Operand[U], *, out_idx: type[TInt32] = TInt32, name: str | None = None
+) -> Unique[U, TInt32]: ...
 
 
 @overload
 def unique(
-    x: Operand[U], *, out_idx: type[UOutIdx], name: str | None = None
+    x: Operand[U], *, out_idx: type[UOutIdx] | DTypeLike, name: str | None = None
 ) -> Unique[U, UOutIdx]: ...
 
 
-@overload
 def unique(
-    x: Operand[U], *, out_idx: AnyDTypeLike = TInt32, name: str | None = None
-) -> Unique[U, AnyDType]: ...
-
-
-def unique(
-    x: Operand[U], *, out_idx: AnyDTypeLike = TInt32, name: str | None = None
-) -> Unique[U, AnyDType]:
+    x: Operand[U],
+    *,
+    out_idx: type[UOutIdx] | DTypeLike = "int32",
+    name: str | None = None,
+) -> Unique[U, UOutIdx]:
     """`Unique.create` in the current scope."""
     return Unique.create(Scope.current(name), x, out_idx=out_idx)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["UniqueV2", "unique_v2"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-Uaxis = TypeVar("Uaxis", bound="TIndex")
-OutIdx = TypeVar("OutIdx", bound="TIndex")
-UOutIdx = TypeVar("UOutIdx", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+Uaxis = TypeVar("Uaxis", bound="TIndex", default="AnyDType")
+OutIdx = TypeVar("OutIdx", bound="TIndex", default="AnyDType")
+UOutIdx = TypeVar("UOutIdx", bound="TIndex", default="AnyDType")
 
 
 class UniqueV2Inputs(OpInputs, Generic[U]):
@@ -67,33 +68,31 @@ class UniqueV2(Op, Generic[T, OutIdx]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], axis: Operand[Uaxis]
+        scope: Scope,
+        x: Operand[U],
+        axis: Operand[Uaxis],
+        *,
+        out_idx: type[TInt32] = TInt32,
     ) -> UniqueV2[U, TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], axis: Operand[Uaxis], *, out_idx: type[UOutIdx]
+        scope: Scope,
+        x: Operand[U],
+        axis: Operand[Uaxis],
+        *,
+        out_idx: type[UOutIdx] | DTypeLike,
     ) -> UniqueV2[U, UOutIdx]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         x: Operand[U],
         axis: Operand[Uaxis],
         *,
-        out_idx: AnyDTypeLike = TInt32,
-    ) -> UniqueV2[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        x: Operand[U],
-        axis: Operand[Uaxis],
-        *,
-        out_idx: AnyDTypeLike = TInt32,
-    ) -> UniqueV2[U, AnyDType]:
+        out_idx: type[UOutIdx] | DTypeLike = "int32",
+    ) -> UniqueV2[U, UOutIdx]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,7 +104,7 @@ class UniqueV2(Op, Generic[T, OutIdx]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniqueV2[U, AnyDType] = UniqueV2()
+        op: UniqueV2[U, UOutIdx] = UniqueV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,7 +125,11 @@ class UniqueV2(Op, Generic[T, OutIdx]):
 
 @overload
 def unique_v2(
-    x: Operand[U], axis: Operand[Uaxis], *, name: str | None = None
+    x: Operand[U],
+    axis: Operand[Uaxis],
+    *,
+    out_idx: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> UniqueV2[U, TInt32]: ...
 
 
@@ -135,27 +138,17 @@ def unique_v2(
     x: Operand[U],
     axis: Operand[Uaxis],
     *,
-    out_idx: type[UOutIdx],
+    out_idx: type[UOutIdx] | DTypeLike,
     name: str | None = None,
 ) -> UniqueV2[U, UOutIdx]: ...
 
 
-@overload
 def unique_v2(
     x: Operand[U],
     axis: Operand[Uaxis],
     *,
-    out_idx: AnyDTypeLike = TInt32,
+    out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
-) -> UniqueV2[U, AnyDType]: ...
-
-
-def unique_v2(
-    x: Operand[U],
-    axis: Operand[Uaxis],
-    *,
-    out_idx: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> UniqueV2[U, AnyDType]:
+) -> UniqueV2[U, UOutIdx]:
     """`UniqueV2.create` in the current scope."""
     return UniqueV2.create(Scope.current(name), x, axis, out_idx=out_idx)

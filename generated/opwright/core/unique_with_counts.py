@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["UniqueWithCounts", "unique_with_counts"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-OutIdx = TypeVar("OutIdx", bound="TIndex")
-UOutIdx = TypeVar("UOutIdx", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutIdx = TypeVar("OutIdx", bound="TIndex", default="AnyDType")
+UOutIdx = TypeVar("UOutIdx", bound="TIndex", default="AnyDType")
 
 
 class UniqueWithCountsInputs(OpInputs, Generic[U]):
@@ -63,24 +64,20 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> UniqueWithCounts[U, TInt32]: ...
+    def create(
+        scope: Scope, x: Operand[U], *, out_idx: type[TInt32] = TInt32
+    ) -> UniqueWithCounts[U, TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *, out_idx: type[UOutIdx]
+        scope: Scope, x: Operand[U], *, out_idx: type[UOutIdx] | DTypeLike
     ) -> UniqueWithCounts[U, UOutIdx]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *, out_idx: AnyDTypeLike = TInt32
-    ) -> UniqueWithCounts[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[U], *, out_idx: AnyDTypeLike = TInt32
-    ) -> UniqueWithCounts[U, AnyDType]:
+        scope: Scope, x: Operand[U], *, out_idx: type[UOutIdx] | DTypeLike = "int32"
+    ) -> UniqueWithCounts[U, UOutIdx]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,7 +88,7 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniqueWithCounts[U, AnyDType] = UniqueWithCounts()
+        op: UniqueWithCounts[U, UOutIdx] = UniqueWithCounts()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -111,24 +108,21 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
 
 @overload
 def unique_with_counts(
-    x: Operand[U], *, name: str | None = None
+    x: Operand[U], *, out_idx: type[TInt32] = TInt32, name: str | None = None
 ) -> UniqueWithCounts[U, TInt32]: ...
 
 
 @overload
 def unique_with_counts(
-    x: Operand[U], *, out_idx: type[UOutIdx], name: str | None = None
+    x: Operand[U], *, out_idx: type[UOutIdx] | DTypeLike, name: str | None = None
 ) -> UniqueWithCounts[U, UOutIdx]: ...
 
 
-@overload
 def unique_with_counts(
-    x: Operand[U], *, out_idx: AnyDTypeLike = TInt32, name: str | None = None
-) -> UniqueWithCounts[U, AnyDType]: ...
-
-
-def unique_with_counts(
-    x: Operand[U], *, out_idx: AnyDTypeLike = TInt32, name: str | None = None
-) -> UniqueWithCounts[U, AnyDType]:
+    x: Operand[U],
+    *,
+    out_idx: type[UOutIdx] | DTypeLike = "int32",
+    name: str | None = None,
+) -> UniqueWithCounts[U, UOutIdx]:
     """`UniqueWithCounts.create` in the current scope."""
     return UniqueWithCounts.create(Scope.current(name), x, out_idx=out_idx)

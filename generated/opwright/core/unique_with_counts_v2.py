@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["UniqueWithCountsV2", "unique_with_counts_v2"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-Uaxis = TypeVar("Uaxis", bound="TIndex")
-OutIdx = TypeVar("OutIdx", bound="TIndex")
-UOutIdx = TypeVar("UOutIdx", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+Uaxis = TypeVar("Uaxis", bound="TIndex", default="AnyDType")
+OutIdx = TypeVar("OutIdx", bound="TIndex", default="AnyDType")
+UOutIdx = TypeVar("UOutIdx", bound="TIndex", default="AnyDType")
 
 
 class UniqueWithCountsV2Inputs(OpInputs, Generic[U]):
@@ -69,33 +70,31 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], axis: Operand[Uaxis]
+        scope: Scope,
+        x: Operand[U],
+        axis: Operand[Uaxis],
+        *,
+        out_idx: type[TInt32] = TInt32,
     ) -> UniqueWithCountsV2[U, TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], axis: Operand[Uaxis], *, out_idx: type[UOutIdx]
+        scope: Scope,
+        x: Operand[U],
+        axis: Operand[Uaxis],
+        *,
+        out_idx: type[UOutIdx] | DTypeLike,
     ) -> UniqueWithCountsV2[U, UOutIdx]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         x: Operand[U],
         axis: Operand[Uaxis],
         *,
-        out_idx: AnyDTypeLike = TInt32,
-    ) -> UniqueWithCountsV2[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        x: Operand[U],
-        axis: Operand[Uaxis],
-        *,
-        out_idx: AnyDTypeLike = TInt32,
-    ) -> UniqueWithCountsV2[U, AnyDType]:
+        out_idx: type[UOutIdx] | DTypeLike = "int32",
+    ) -> UniqueWithCountsV2[U, UOutIdx]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -107,7 +106,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniqueWithCountsV2[U, AnyDType] = UniqueWithCountsV2()
+        op: UniqueWithCountsV2[U, UOutIdx] = UniqueWithCountsV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,7 +127,11 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
 
 @overload
 def unique_with_counts_v2(
-    x: Operand[U], axis: Operand[Uaxis], *, name: str | None = None
+    x: Operand[U],
+    axis: Operand[Uaxis],
+    *,
+    out_idx: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> UniqueWithCountsV2[U, TInt32]: ...
 
 
@@ -137,27 +140,17 @@ def unique_with_counts_v2(
     x: Operand[U],
     axis: Operand[Uaxis],
     *,
-    out_idx: type[UOutIdx],
+    out_idx: type[UOutIdx] | DTypeLike,
     name: str | None = None,
 ) -> UniqueWithCountsV2[U, UOutIdx]: ...
 
 
-@overload
 def unique_with_counts_v2(
     x: Operand[U],
     axis: Operand[Uaxis],
     *,
-    out_idx: AnyDTypeLike = TInt32,
+    out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
-) -> UniqueWithCountsV2[U, AnyDType]: ...
-
-
-def unique_with_counts_v2(
-    x: Operand[U],
-    axis: Operand[Uaxis],
-    *,
-    out_idx: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> UniqueWithCountsV2[U, AnyDType]:
+) -> UniqueWithCountsV2[U, UOutIdx]:
     """`UniqueWithCountsV2.create` in the current scope."""
     return UniqueWithCountsV2.create(Scope.current(name), x, axis, out_idx=out_idx)

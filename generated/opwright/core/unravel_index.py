@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TIndex
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex
 
 __all__ = ["UnravelIndex", "unravel_index"]
 
-Tidx = TypeVar("Tidx", bound="TIndex")
-Uidx = TypeVar("Uidx", bound="TIndex")
+Tidx = TypeVar("Tidx", bound="TIndex", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
 
 
 class UnravelIndexInputs(OpInputs, Generic[Uidx]):

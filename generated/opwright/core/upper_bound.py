@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UpperBound", "upper_bound"]
 
-U = TypeVar("U", bound="TType")
-OutType = TypeVar("OutType", bound="TIndex")
-UOutType = TypeVar("UOutType", bound="TIndex")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutType = TypeVar("OutType", bound="TIndex", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TIndex", default="AnyDType")
 
 
 class UpperBoundInputs(OpInputs):
@@ -63,7 +64,11 @@ class UpperBound(Op, Generic[OutType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, sorted_inputs: Operand[U], values: Operand[U]
+        scope: Scope,
+        sorted_inputs: Operand[U],
+        values: Operand[U],
+        *,
+        out_type: type[TInt32] = TInt32,
     ) -> UpperBound[TInt32]: ...
 
     @overload
@@ -73,27 +78,17 @@ class UpperBound(Op, Generic[OutType]):
         sorted_inputs: Operand[U],
         values: Operand[U],
         *,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> UpperBound[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         sorted_inputs: Operand[U],
         values: Operand[U],
         *,
-        out_type: AnyDTypeLike = TInt32,
-    ) -> UpperBound[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        sorted_inputs: Operand[U],
-        values: Operand[U],
-        *,
-        out_type: AnyDTypeLike = TInt32,
-    ) -> UpperBound[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "int32",
+    ) -> UpperBound[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,7 +100,7 @@ class UpperBound(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UpperBound[AnyDType] = UpperBound()
+        op: UpperBound[UOutType] = UpperBound()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,7 +123,11 @@ class UpperBound(Op, Generic[OutType]):
 
 @overload
 def upper_bound(
-    sorted_inputs: Operand[U], values: Operand[U], *, name: str | None = None
+    sorted_inputs: Operand[U],
+    values: Operand[U],
+    *,
+    out_type: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> UpperBound[TInt32]: ...
 
 
@@ -137,28 +136,18 @@ def upper_bound(
     sorted_inputs: Operand[U],
     values: Operand[U],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> UpperBound[UOutType]: ...
 
 
-@overload
 def upper_bound(
     sorted_inputs: Operand[U],
     values: Operand[U],
     *,
-    out_type: AnyDTypeLike = TInt32,
+    out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
-) -> UpperBound[AnyDType]: ...
-
-
-def upper_bound(
-    sorted_inputs: Operand[U],
-    values: Operand[U],
-    *,
-    out_type: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> UpperBound[AnyDType]:
+) -> UpperBound[UOutType]:
     """`UpperBound.create` in the current scope."""
     return UpperBound.create(
         Scope.current(name), sorted_inputs, values, out_type=out_type

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         StringLike,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Variable", "variable"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class VariableInputs(OpInputs):
@@ -88,22 +89,13 @@ class Variable(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.ref
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, shape: ShapeLike, dtype: type[UDtype], *options: Options
-    ) -> Variable[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, shape: ShapeLike, dtype: AnyDTypeLike, *options: Options
-    ) -> Variable[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, shape: ShapeLike, dtype: AnyDTypeLike, *options: Options
-    ) -> Variable[AnyDType]:
+        scope: Scope,
+        shape: ShapeLike,
+        dtype: type[UDtype] | DTypeLike,
+        *options: Options,
+    ) -> Variable[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +107,7 @@ class Variable(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Variable[AnyDType] = Variable()
+        op: Variable[UDtype] = Variable()
         opts = Variable.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -152,36 +144,14 @@ class Variable(Op, Generic[Dtype]):
 DEFAULTS = Variable.Options()
 
 
-@overload
 def variable(
     shape: ShapeLike,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     container: StringLike = default(""),
     shared_name: StringLike = default(""),
     name: str | None = None,
-) -> Variable[UDtype]: ...
-
-
-@overload
-def variable(
-    shape: ShapeLike,
-    dtype: AnyDTypeLike,
-    *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    name: str | None = None,
-) -> Variable[AnyDType]: ...
-
-
-def variable(
-    shape: ShapeLike,
-    dtype: AnyDTypeLike,
-    *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    name: str | None = None,
-) -> Variable[AnyDType]:
+) -> Variable[UDtype]:
     """`Variable.create` in the current scope, with Variable.Options as keywords."""
     return Variable.create(
         Scope.current(name),

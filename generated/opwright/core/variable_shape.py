@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TIndex,
         TResource,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VariableShape", "variable_shape"]
 
-OutType = TypeVar("OutType", bound="TIndex")
-UOutType = TypeVar("UOutType", bound="TIndex")
+OutType = TypeVar("OutType", bound="TIndex", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TIndex", default="AnyDType")
 
 
 class VariableShapeInputs(OpInputs):
@@ -62,31 +63,28 @@ class VariableShape(Op, Generic[OutType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: TensorOperand[TResource]
+        scope: Scope,
+        input: TensorOperand[TResource],
+        *,
+        out_type: type[TInt32] = TInt32,
     ) -> VariableShape[TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: TensorOperand[TResource], *, out_type: type[UOutType]
+        scope: Scope,
+        input: TensorOperand[TResource],
+        *,
+        out_type: type[UOutType] | DTypeLike,
     ) -> VariableShape[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: TensorOperand[TResource],
         *,
-        out_type: AnyDTypeLike = TInt32,
-    ) -> VariableShape[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: TensorOperand[TResource],
-        *,
-        out_type: AnyDTypeLike = TInt32,
-    ) -> VariableShape[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "int32",
+    ) -> VariableShape[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -97,7 +95,7 @@ class VariableShape(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: VariableShape[AnyDType] = VariableShape()
+        op: VariableShape[UOutType] = VariableShape()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -117,7 +115,10 @@ class VariableShape(Op, Generic[OutType]):
 
 @overload
 def variable_shape(
-    input: TensorOperand[TResource], *, name: str | None = None
+    input: TensorOperand[TResource],
+    *,
+    out_type: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> VariableShape[TInt32]: ...
 
 
@@ -125,25 +126,16 @@ def variable_shape(
 def variable_shape(
     input: TensorOperand[TResource],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> VariableShape[UOutType]: ...
 
 
-@overload
 def variable_shape(
     input: TensorOperand[TResource],
     *,
-    out_type: AnyDTypeLike = TInt32,
+    out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
-) -> VariableShape[AnyDType]: ...
-
-
-def variable_shape(
-    input: TensorOperand[TResource],
-    *,
-    out_type: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> VariableShape[AnyDType]:
+) -> VariableShape[UOutType]:
     """`VariableShape.create` in the current scope."""
     return VariableShape.create(Scope.current(name), input, out_type=out_type)

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         StringLike,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VariableV2", "variable_v2"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class VariableV2Inputs(OpInputs):
@@ -88,22 +89,13 @@ class VariableV2(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.ref
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, shape: ShapeLike, dtype: type[UDtype], *options: Options
-    ) -> VariableV2[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, shape: ShapeLike, dtype: AnyDTypeLike, *options: Options
-    ) -> VariableV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, shape: ShapeLike, dtype: AnyDTypeLike, *options: Options
-    ) -> VariableV2[AnyDType]:
+        scope: Scope,
+        shape: ShapeLike,
+        dtype: type[UDtype] | DTypeLike,
+        *options: Options,
+    ) -> VariableV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +107,7 @@ class VariableV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: VariableV2[AnyDType] = VariableV2()
+        op: VariableV2[UDtype] = VariableV2()
         opts = VariableV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -152,36 +144,14 @@ class VariableV2(Op, Generic[Dtype]):
 DEFAULTS = VariableV2.Options()
 
 
-@overload
 def variable_v2(
     shape: ShapeLike,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     container: StringLike = default(""),
     shared_name: StringLike = default(""),
     name: str | None = None,
-) -> VariableV2[UDtype]: ...
-
-
-@overload
-def variable_v2(
-    shape: ShapeLike,
-    dtype: AnyDTypeLike,
-    *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    name: str | None = None,
-) -> VariableV2[AnyDType]: ...
-
-
-def variable_v2(
-    shape: ShapeLike,
-    dtype: AnyDTypeLike,
-    *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    name: str | None = None,
-) -> VariableV2[AnyDType]:
+) -> VariableV2[UDtype]:
     """`VariableV2.create` in the current scope, with VariableV2.Options as keywords."""
     return VariableV2.create(
         Scope.current(name),

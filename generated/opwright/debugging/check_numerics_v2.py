@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, StringLike, TFloating
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        StringLike,
+        TFloating,
+    )
 
 __all__ = ["CheckNumericsV2", "check_numerics_v2"]
 
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
 
 
 class CheckNumericsV2Inputs(OpInputs, Generic[U]):

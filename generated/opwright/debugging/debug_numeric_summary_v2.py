@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat64,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DebugNumericSummaryV2", "debug_numeric_summary_v2"]
 
-OutputDtype = TypeVar("OutputDtype", bound="TFloat32 | TFloat64")
-UOutputDtype = TypeVar("UOutputDtype", bound="TFloat32 | TFloat64")
-U = TypeVar("U", bound="TType")
+OutputDtype = TypeVar("OutputDtype", bound="TFloat32 | TFloat64", default="AnyDType")
+UOutputDtype = TypeVar("UOutputDtype", bound="TFloat32 | TFloat64", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class DebugNumericSummaryV2Inputs(OpInputs):
@@ -92,7 +93,10 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope,
+        input: Operand[U],
+        *options: Options,
+        output_dtype: type[TFloat32] = TFloat32,
     ) -> DebugNumericSummaryV2[TFloat32]: ...
 
     @overload
@@ -101,25 +105,16 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
         scope: Scope,
         input: Operand[U],
         *options: Options,
-        output_dtype: type[UOutputDtype],
+        output_dtype: type[UOutputDtype] | DTypeLike,
     ) -> DebugNumericSummaryV2[UOutputDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         *options: Options,
-        output_dtype: AnyDTypeLike = TFloat32,
-    ) -> DebugNumericSummaryV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U],
-        *options: Options,
-        output_dtype: AnyDTypeLike = TFloat32,
-    ) -> DebugNumericSummaryV2[AnyDType]:
+        output_dtype: type[UOutputDtype] | DTypeLike = "float32",
+    ) -> DebugNumericSummaryV2[UOutputDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +126,7 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugNumericSummaryV2[AnyDType] = DebugNumericSummaryV2()
+        op: DebugNumericSummaryV2[UOutputDtype] = DebugNumericSummaryV2()
         opts = DebugNumericSummaryV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -172,6 +167,7 @@ def debug_numeric_summary_v2(
     *,
     tensor_debug_mode: int = default(-1),
     tensor_id: int = default(-1),
+    output_dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> DebugNumericSummaryV2[TFloat32]: ...
 
@@ -182,30 +178,19 @@ def debug_numeric_summary_v2(
     *,
     tensor_debug_mode: int = default(-1),
     tensor_id: int = default(-1),
-    output_dtype: type[UOutputDtype],
+    output_dtype: type[UOutputDtype] | DTypeLike,
     name: str | None = None,
 ) -> DebugNumericSummaryV2[UOutputDtype]: ...
 
 
-@overload
 def debug_numeric_summary_v2(
     input: Operand[U],
     *,
     tensor_debug_mode: int = default(-1),
     tensor_id: int = default(-1),
-    output_dtype: AnyDTypeLike = TFloat32,
+    output_dtype: type[UOutputDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> DebugNumericSummaryV2[AnyDType]: ...
-
-
-def debug_numeric_summary_v2(
-    input: Operand[U],
-    *,
-    tensor_debug_mode: int = default(-1),
-    tensor_id: int = default(-1),
-    output_dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> DebugNumericSummaryV2[AnyDType]:
+) -> DebugNumericSummaryV2[UOutputDtype]:
     """`DebugNumericSummaryV2.create` in the current scope, with
     DebugNumericSummaryV2.Options as keywords.
     """

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -27,10 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["DTensorAllGather", "d_tensor_all_gather"]
 
 T = TypeVar(
-    "T", bound="TFloating | TInt8 | TIndex | TUint8 | TUint32 | TUint64 | TBool"
+    "T",
+    bound="TFloating | TInt8 | TIndex | TUint8 | TUint32 | TUint64 | TBool",
+    default="AnyDType",
 )
 U = TypeVar(
-    "U", bound="TFloating | TInt8 | TIndex | TUint8 | TUint32 | TUint64 | TBool"
+    "U",
+    bound="TFloating | TInt8 | TIndex | TUint8 | TUint32 | TUint64 | TBool",
+    default="AnyDType",
 )
 
 

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -30,10 +32,12 @@ __all__ = ["DTensorAllScatter", "d_tensor_all_scatter"]
 T = TypeVar(
     "T",
     bound="TFloating | TInt8 | TIndex | TUint8 | TUint32 | TUint64 | TBool | TString",
+    default="AnyDType",
 )
 U = TypeVar(
     "U",
     bound="TFloating | TInt8 | TIndex | TUint8 | TUint32 | TUint64 | TBool | TString",
+    default="AnyDType",
 )
 
 

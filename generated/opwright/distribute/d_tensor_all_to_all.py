@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DTensorAllToAll", "d_tensor_all_to_all"]
 
-T = TypeVar("T", bound="TFloating | TIndex | TUint32 | TBool")
-U = TypeVar("U", bound="TFloating | TIndex | TUint32 | TBool")
+T = TypeVar("T", bound="TFloating | TIndex | TUint32 | TBool", default="AnyDType")
+U = TypeVar("U", bound="TFloating | TIndex | TUint32 | TBool", default="AnyDType")
 
 
 class DTensorAllToAllInputs(OpInputs, Generic[U]):

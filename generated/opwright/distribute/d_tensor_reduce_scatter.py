@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -26,8 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DTensorReduceScatter", "d_tensor_reduce_scatter"]
 
-T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32 | TIndex | TUint32 | TBool")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32 | TIndex | TUint32 | TBool")
+T = TypeVar(
+    "T",
+    bound="TBfloat16 | TFloat16 | TFloat32 | TIndex | TUint32 | TBool",
+    default="AnyDType",
+)
+U = TypeVar(
+    "U",
+    bound="TBfloat16 | TFloat16 | TFloat32 | TIndex | TUint32 | TBool",
+    default="AnyDType",
+)
 
 
 class DTensorReduceScatterInputs(OpInputs, Generic[U]):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TType,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Cast", "cast"]
 
-USrcT = TypeVar("USrcT", bound="TType")
-DstT = TypeVar("DstT", bound="TType")
-UDstT = TypeVar("UDstT", bound="TType")
+USrcT = TypeVar("USrcT", bound="TType", default="AnyDType")
+DstT = TypeVar("DstT", bound="TType", default="AnyDType")
+UDstT = TypeVar("UDstT", bound="TType", default="AnyDType")
 
 
 class CastInputs(OpInputs):
@@ -79,22 +80,13 @@ class Cast(Op, Generic[DstT]):
     def as_output(self) -> Output[DstT]:
         return self.y
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[USrcT], DstT: type[UDstT], *options: Options
-    ) -> Cast[UDstT]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[USrcT], DstT: AnyDTypeLike, *options: Options
-    ) -> Cast[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[USrcT], DstT: AnyDTypeLike, *options: Options
-    ) -> Cast[AnyDType]:
+        scope: Scope,
+        x: Operand[USrcT],
+        DstT: type[UDstT] | DTypeLike,
+        *options: Options,
+    ) -> Cast[UDstT]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -106,7 +98,7 @@ class Cast(Op, Generic[DstT]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Cast[AnyDType] = Cast()
+        op: Cast[UDstT] = Cast()
         opts = Cast.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -132,32 +124,12 @@ class Cast(Op, Generic[DstT]):
 DEFAULTS = Cast.Options()
 
 
-@overload
 def cast(
     x: Operand[USrcT],
-    DstT: type[UDstT],
+    DstT: type[UDstT] | DTypeLike,
     *,
     Truncate: bool = default(False),
     name: str | None = None,
-) -> Cast[UDstT]: ...
-
-
-@overload
-def cast(
-    x: Operand[USrcT],
-    DstT: AnyDTypeLike,
-    *,
-    Truncate: bool = default(False),
-    name: str | None = None,
-) -> Cast[AnyDType]: ...
-
-
-def cast(
-    x: Operand[USrcT],
-    DstT: AnyDTypeLike,
-    *,
-    Truncate: bool = default(False),
-    name: str | None = None,
-) -> Cast[AnyDType]:
+) -> Cast[UDstT]:
     """`Cast.create` in the current scope, with Cast.Options as keywords."""
     return Cast.create(Scope.current(name), x, DstT, Cast.Options(Truncate=Truncate))

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TComplex64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Complex", "complex"]
 
-U = TypeVar("U", bound="TFloat32 | TFloat64")
-Tout = TypeVar("Tout", bound="TComplex")
-Uout = TypeVar("Uout", bound="TComplex")
+U = TypeVar("U", bound="TFloat32 | TFloat64", default="AnyDType")
+Tout = TypeVar("Tout", bound="TComplex", default="AnyDType")
+Uout = TypeVar("Uout", bound="TComplex", default="AnyDType")
 
 
 class ComplexInputs(OpInputs):
@@ -66,33 +67,31 @@ class Complex(Op, Generic[Tout]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, real: Operand[U], imag: Operand[U]
+        scope: Scope,
+        real: Operand[U],
+        imag: Operand[U],
+        *,
+        Tout: type[TComplex64] = TComplex64,
     ) -> Complex[TComplex64]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, real: Operand[U], imag: Operand[U], *, Tout: type[Uout]
+        scope: Scope,
+        real: Operand[U],
+        imag: Operand[U],
+        *,
+        Tout: type[Uout] | DTypeLike,
     ) -> Complex[Uout]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         real: Operand[U],
         imag: Operand[U],
         *,
-        Tout: AnyDTypeLike = TComplex64,
-    ) -> Complex[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        real: Operand[U],
-        imag: Operand[U],
-        *,
-        Tout: AnyDTypeLike = TComplex64,
-    ) -> Complex[AnyDType]:
+        Tout: type[Uout] | DTypeLike = "complex64",
+    ) -> Complex[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -104,7 +103,7 @@ class Complex(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Complex[AnyDType] = Complex()
+        op: Complex[Uout] = Complex()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,32 +124,30 @@ class Complex(Op, Generic[Tout]):
 
 @overload
 def complex(
-    real: Operand[U], imag: Operand[U], *, name: str | None = None
+    real: Operand[U],
+    imag: Operand[U],
+    *,
+    Tout: type[TComplex64] = TComplex64,
+    name: str | None = None,
 ) -> Complex[TComplex64]: ...
 
 
 @overload
 def complex(
-    real: Operand[U], imag: Operand[U], *, Tout: type[Uout], name: str | None = None
+    real: Operand[U],
+    imag: Operand[U],
+    *,
+    Tout: type[Uout] | DTypeLike,
+    name: str | None = None,
 ) -> Complex[Uout]: ...
 
 
-@overload
 def complex(
     real: Operand[U],
     imag: Operand[U],
     *,
-    Tout: AnyDTypeLike = TComplex64,
+    Tout: type[Uout] | DTypeLike = "complex64",
     name: str | None = None,
-) -> Complex[AnyDType]: ...
-
-
-def complex(
-    real: Operand[U],
-    imag: Operand[U],
-    *,
-    Tout: AnyDTypeLike = TComplex64,
-    name: str | None = None,
-) -> Complex[AnyDType]:
+) -> Complex[Uout]:
     """`Complex.create` in the current scope."""
     return Complex.create(Scope.current(name), real, imag, Tout=Tout)

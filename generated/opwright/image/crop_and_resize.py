@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CropAndResize", "crop_and_resize"]
 
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TSigned | TUint8 | TUint16")
+U = TypeVar(
+    "U",
+    bound="TFloat16 | TFloat32 | TFloat64 | TSigned | TUint8 | TUint16",
+    default="AnyDType",
+)
 
 
 class CropAndResizeInputs(OpInputs):

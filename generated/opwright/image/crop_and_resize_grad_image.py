@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat16,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CropAndResizeGradImage", "crop_and_resize_grad_image"]
 
-T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64")
+T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
 
 
 class CropAndResizeGradImageInputs(OpInputs):
@@ -86,7 +87,6 @@ class CropAndResizeGradImage(Op, Generic[T]):
     def as_output(self) -> Output[T]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -94,32 +94,9 @@ class CropAndResizeGradImage(Op, Generic[T]):
         boxes: Operand[TFloat32],
         box_ind: Operand[TInt32],
         image_size: Operand[TInt32],
-        T: type[U],
+        T: type[U] | DTypeLike,
         *options: Options,
-    ) -> CropAndResizeGradImage[U]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        grads: Operand[TFloat32],
-        boxes: Operand[TFloat32],
-        box_ind: Operand[TInt32],
-        image_size: Operand[TInt32],
-        T: AnyDTypeLike,
-        *options: Options,
-    ) -> CropAndResizeGradImage[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        grads: Operand[TFloat32],
-        boxes: Operand[TFloat32],
-        box_ind: Operand[TInt32],
-        image_size: Operand[TInt32],
-        T: AnyDTypeLike,
-        *options: Options,
-    ) -> CropAndResizeGradImage[AnyDType]:
+    ) -> CropAndResizeGradImage[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,7 +111,7 @@ class CropAndResizeGradImage(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CropAndResizeGradImage[AnyDType] = CropAndResizeGradImage()
+        op: CropAndResizeGradImage[U] = CropAndResizeGradImage()
         opts = CropAndResizeGradImage.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -166,42 +143,16 @@ class CropAndResizeGradImage(Op, Generic[T]):
 DEFAULTS = CropAndResizeGradImage.Options()
 
 
-@overload
 def crop_and_resize_grad_image(
     grads: Operand[TFloat32],
     boxes: Operand[TFloat32],
     box_ind: Operand[TInt32],
     image_size: Operand[TInt32],
-    T: type[U],
+    T: type[U] | DTypeLike,
     *,
     method: Literal["bilinear", "nearest"] = default("bilinear"),
     name: str | None = None,
-) -> CropAndResizeGradImage[U]: ...
-
-
-@overload
-def crop_and_resize_grad_image(
-    grads: Operand[TFloat32],
-    boxes: Operand[TFloat32],
-    box_ind: Operand[TInt32],
-    image_size: Operand[TInt32],
-    T: AnyDTypeLike,
-    *,
-    method: Literal["bilinear", "nearest"] = default("bilinear"),
-    name: str | None = None,
-) -> CropAndResizeGradImage[AnyDType]: ...
-
-
-def crop_and_resize_grad_image(
-    grads: Operand[TFloat32],
-    boxes: Operand[TFloat32],
-    box_ind: Operand[TInt32],
-    image_size: Operand[TInt32],
-    T: AnyDTypeLike,
-    *,
-    method: Literal["bilinear", "nearest"] = default("bilinear"),
-    name: str | None = None,
-) -> CropAndResizeGradImage[AnyDType]:
+) -> CropAndResizeGradImage[U]:
     """`CropAndResizeGradImage.create` in the current scope, with
     CropAndResizeGradImage.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeImage", "decode_image"]
 
-Dtype = TypeVar("Dtype", bound="TFloat32 | TUint8 | TUint16")
-UDtype = TypeVar("UDtype", bound="TFloat32 | TUint8 | TUint16")
+Dtype = TypeVar("Dtype", bound="TFloat32 | TUint8 | TUint16", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloat32 | TUint8 | TUint16", default="AnyDType")
 
 
 class DecodeImageInputs(OpInputs):
@@ -91,31 +92,28 @@ class DecodeImage(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[TUint8] = TUint8,
     ) -> DecodeImage[TUint8]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options, dtype: type[UDtype]
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[UDtype] | DTypeLike,
     ) -> DecodeImage[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         contents: Operand[TString],
         *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodeImage[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        contents: Operand[TString],
-        *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodeImage[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint8",
+    ) -> DecodeImage[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -127,7 +125,7 @@ class DecodeImage(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeImage[AnyDType] = DecodeImage()
+        op: DecodeImage[UDtype] = DecodeImage()
         opts = DecodeImage.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -168,6 +166,7 @@ def decode_image(
     *,
     channels: int = default(0),
     expand_animations: bool = default(True),
+    dtype: type[TUint8] = TUint8,
     name: str | None = None,
 ) -> DecodeImage[TUint8]: ...
 
@@ -178,30 +177,19 @@ def decode_image(
     *,
     channels: int = default(0),
     expand_animations: bool = default(True),
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> DecodeImage[UDtype]: ...
 
 
-@overload
 def decode_image(
     contents: Operand[TString],
     *,
     channels: int = default(0),
     expand_animations: bool = default(True),
-    dtype: AnyDTypeLike = TUint8,
+    dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodeImage[AnyDType]: ...
-
-
-def decode_image(
-    contents: Operand[TString],
-    *,
-    channels: int = default(0),
-    expand_animations: bool = default(True),
-    dtype: AnyDTypeLike = TUint8,
-    name: str | None = None,
-) -> DecodeImage[AnyDType]:
+) -> DecodeImage[UDtype]:
     """`DecodeImage.create` in the current scope, with DecodeImage.Options as
     keywords.
     """

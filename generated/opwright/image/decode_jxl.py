@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TString,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeJxl", "decode_jxl"]
 
-Dtype = TypeVar("Dtype", bound="TUint8")
-UDtype = TypeVar("UDtype", bound="TUint8")
+Dtype = TypeVar("Dtype", bound="TUint8", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TUint8", default="AnyDType")
 
 
 class DecodeJxlInputs(OpInputs):
@@ -82,31 +83,28 @@ class DecodeJxl(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[TUint8] = TUint8,
     ) -> DecodeJxl[TUint8]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options, dtype: type[UDtype]
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[UDtype] | DTypeLike,
     ) -> DecodeJxl[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         contents: Operand[TString],
         *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodeJxl[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        contents: Operand[TString],
-        *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodeJxl[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint8",
+    ) -> DecodeJxl[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +116,7 @@ class DecodeJxl(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeJxl[AnyDType] = DecodeJxl()
+        op: DecodeJxl[UDtype] = DecodeJxl()
         opts = DecodeJxl.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -146,7 +144,11 @@ DEFAULTS = DecodeJxl.Options()
 
 @overload
 def decode_jxl(
-    contents: Operand[TString], *, channels: int = default(0), name: str | None = None
+    contents: Operand[TString],
+    *,
+    channels: int = default(0),
+    dtype: type[TUint8] = TUint8,
+    name: str | None = None,
 ) -> DecodeJxl[TUint8]: ...
 
 
@@ -155,28 +157,18 @@ def decode_jxl(
     contents: Operand[TString],
     *,
     channels: int = default(0),
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> DecodeJxl[UDtype]: ...
 
 
-@overload
 def decode_jxl(
     contents: Operand[TString],
     *,
     channels: int = default(0),
-    dtype: AnyDTypeLike = TUint8,
+    dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodeJxl[AnyDType]: ...
-
-
-def decode_jxl(
-    contents: Operand[TString],
-    *,
-    channels: int = default(0),
-    dtype: AnyDTypeLike = TUint8,
-    name: str | None = None,
-) -> DecodeJxl[AnyDType]:
+) -> DecodeJxl[UDtype]:
     """`DecodeJxl.create` in the current scope, with DecodeJxl.Options as keywords."""
     return DecodeJxl.create(
         Scope.current(name), contents, DecodeJxl.Options(channels=channels), dtype=dtype

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TString,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodePng", "decode_png"]
 
-Dtype = TypeVar("Dtype", bound="TUint8 | TUint16")
-UDtype = TypeVar("UDtype", bound="TUint8 | TUint16")
+Dtype = TypeVar("Dtype", bound="TUint8 | TUint16", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TUint8 | TUint16", default="AnyDType")
 
 
 class DecodePngInputs(OpInputs):
@@ -83,31 +84,28 @@ class DecodePng(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[TUint8] = TUint8,
     ) -> DecodePng[TUint8]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options, dtype: type[UDtype]
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[UDtype] | DTypeLike,
     ) -> DecodePng[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         contents: Operand[TString],
         *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodePng[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        contents: Operand[TString],
-        *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodePng[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint8",
+    ) -> DecodePng[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,7 +117,7 @@ class DecodePng(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodePng[AnyDType] = DecodePng()
+        op: DecodePng[UDtype] = DecodePng()
         opts = DecodePng.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -147,7 +145,11 @@ DEFAULTS = DecodePng.Options()
 
 @overload
 def decode_png(
-    contents: Operand[TString], *, channels: int = default(0), name: str | None = None
+    contents: Operand[TString],
+    *,
+    channels: int = default(0),
+    dtype: type[TUint8] = TUint8,
+    name: str | None = None,
 ) -> DecodePng[TUint8]: ...
 
 
@@ -156,28 +158,18 @@ def decode_png(
     contents: Operand[TString],
     *,
     channels: int = default(0),
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> DecodePng[UDtype]: ...
 
 
-@overload
 def decode_png(
     contents: Operand[TString],
     *,
     channels: int = default(0),
-    dtype: AnyDTypeLike = TUint8,
+    dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodePng[AnyDType]: ...
-
-
-def decode_png(
-    contents: Operand[TString],
-    *,
-    channels: int = default(0),
-    dtype: AnyDTypeLike = TUint8,
-    name: str | None = None,
-) -> DecodePng[AnyDType]:
+) -> DecodePng[UDtype]:
     """`DecodePng.create` in the current scope, with DecodePng.Options as keywords."""
     return DecodePng.create(
         Scope.current(name), contents, DecodePng.Options(channels=channels), dtype=dtype

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TString,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeWebP", "decode_web_p"]
 
-Dtype = TypeVar("Dtype", bound="TUint8")
-UDtype = TypeVar("UDtype", bound="TUint8")
+Dtype = TypeVar("Dtype", bound="TUint8", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TUint8", default="AnyDType")
 
 
 class DecodeWebPInputs(OpInputs):
@@ -82,31 +83,28 @@ class DecodeWebP(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[TUint8] = TUint8,
     ) -> DecodeWebP[TUint8]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *options: Options, dtype: type[UDtype]
+        scope: Scope,
+        contents: Operand[TString],
+        *options: Options,
+        dtype: type[UDtype] | DTypeLike,
     ) -> DecodeWebP[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         contents: Operand[TString],
         *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodeWebP[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        contents: Operand[TString],
-        *options: Options,
-        dtype: AnyDTypeLike = TUint8,
-    ) -> DecodeWebP[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint8",
+    ) -> DecodeWebP[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +116,7 @@ class DecodeWebP(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeWebP[AnyDType] = DecodeWebP()
+        op: DecodeWebP[UDtype] = DecodeWebP()
         opts = DecodeWebP.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -146,7 +144,11 @@ DEFAULTS = DecodeWebP.Options()
 
 @overload
 def decode_web_p(
-    contents: Operand[TString], *, channels: int = default(0), name: str | None = None
+    contents: Operand[TString],
+    *,
+    channels: int = default(0),
+    dtype: type[TUint8] = TUint8,
+    name: str | None = None,
 ) -> DecodeWebP[TUint8]: ...
 
 
@@ -155,28 +157,18 @@ def decode_web_p(
     contents: Operand[TString],
     *,
     channels: int = default(0),
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> DecodeWebP[UDtype]: ...
 
 
-@overload
 def decode_web_p(
     contents: Operand[TString],
     *,
     channels: int = default(0),
-    dtype: AnyDTypeLike = TUint8,
+    dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodeWebP[AnyDType]: ...
-
-
-def decode_web_p(
-    contents: Operand[TString],
-    *,
-    channels: int = default(0),
-    dtype: AnyDTypeLike = TUint8,
-    name: str | None = None,
-) -> DecodeWebP[AnyDType]:
+) -> DecodeWebP[UDtype]:
     """`DecodeWebP.create` in the current scope, with DecodeWebP.Options as keywords."""
     return DecodeWebP.create(
         Scope.current(name),

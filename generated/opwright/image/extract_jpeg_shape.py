@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtractJpegShape", "extract_jpeg_shape"]
 
-OutputType = TypeVar("OutputType", bound="TIndex")
-UOutputType = TypeVar("UOutputType", bound="TIndex")
+OutputType = TypeVar("OutputType", bound="TIndex", default="AnyDType")
+UOutputType = TypeVar("UOutputType", bound="TIndex", default="AnyDType")
 
 
 class ExtractJpegShapeInputs(OpInputs):
@@ -60,25 +61,25 @@ class ExtractJpegShape(Op, Generic[OutputType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString]
+        scope: Scope, contents: Operand[TString], *, output_type: type[TInt32] = TInt32
     ) -> ExtractJpegShape[TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *, output_type: type[UOutputType]
+        scope: Scope,
+        contents: Operand[TString],
+        *,
+        output_type: type[UOutputType] | DTypeLike,
     ) -> ExtractJpegShape[UOutputType]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *, output_type: AnyDTypeLike = TInt32
-    ) -> ExtractJpegShape[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, contents: Operand[TString], *, output_type: AnyDTypeLike = TInt32
-    ) -> ExtractJpegShape[AnyDType]:
+        scope: Scope,
+        contents: Operand[TString],
+        *,
+        output_type: type[UOutputType] | DTypeLike = "int32",
+    ) -> ExtractJpegShape[UOutputType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +90,7 @@ class ExtractJpegShape(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExtractJpegShape[AnyDType] = ExtractJpegShape()
+        op: ExtractJpegShape[UOutputType] = ExtractJpegShape()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -109,7 +110,10 @@ class ExtractJpegShape(Op, Generic[OutputType]):
 
 @overload
 def extract_jpeg_shape(
-    contents: Operand[TString], *, name: str | None = None
+    contents: Operand[TString],
+    *,
+    output_type: type[TInt32] = TInt32,
+    name: str | None = None,
 ) -> ExtractJpegShape[TInt32]: ...
 
 
@@ -117,26 +121,17 @@ def extract_jpeg_shape(
 def extract_jpeg_shape(
     contents: Operand[TString],
     *,
-    output_type: type[UOutputType],
+    output_type: type[UOutputType] | DTypeLike,
     name: str | None = None,
 ) -> ExtractJpegShape[UOutputType]: ...
 
 
-@overload
 def extract_jpeg_shape(
     contents: Operand[TString],
     *,
-    output_type: AnyDTypeLike = TInt32,
+    output_type: type[UOutputType] | DTypeLike = "int32",
     name: str | None = None,
-) -> ExtractJpegShape[AnyDType]: ...
-
-
-def extract_jpeg_shape(
-    contents: Operand[TString],
-    *,
-    output_type: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> ExtractJpegShape[AnyDType]:
+) -> ExtractJpegShape[UOutputType]:
     """`ExtractJpegShape.create` in the current scope."""
     return ExtractJpegShape.create(
         Scope.current(name), contents, output_type=output_type

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageProjectiveTransformV3", "image_projective_transform_v3"]
 
-Dtype = TypeVar("Dtype", bound="TFloating | TIndex | TUint8")
-UDtype = TypeVar("UDtype", bound="TFloating | TIndex | TUint8")
+Dtype = TypeVar("Dtype", bound="TFloating | TIndex | TUint8", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloating | TIndex | TUint8", default="AnyDType")
 
 
 class ImageProjectiveTransformV3Inputs(OpInputs, Generic[UDtype]):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NonMaxSuppressionV2", "non_max_suppression_v2"]
 
-U = TypeVar("U", bound="TFloat16 | TFloat32")
-UThreshold = TypeVar("UThreshold", bound="TFloat16 | TFloat32")
+U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
+UThreshold = TypeVar("UThreshold", bound="TFloat16 | TFloat32", default="AnyDType")
 
 
 class NonMaxSuppressionV2Inputs(OpInputs):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NonMaxSuppressionV4", "non_max_suppression_v4"]
 
-U = TypeVar("U", bound="TFloat16 | TFloat32")
-UThreshold = TypeVar("UThreshold", bound="TFloat16 | TFloat32")
+U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
+UThreshold = TypeVar("UThreshold", bound="TFloat16 | TFloat32", default="AnyDType")
 
 
 class NonMaxSuppressionV4Inputs(OpInputs):

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomCrop", "random_crop"]
 
-T = TypeVar("T", bound="TFloat32 | TFloat64 | TSigned | TUint8")
-U = TypeVar("U", bound="TFloat32 | TFloat64 | TSigned | TUint8")
+T = TypeVar("T", bound="TFloat32 | TFloat64 | TSigned | TUint8", default="AnyDType")
+U = TypeVar("U", bound="TFloat32 | TFloat64 | TSigned | TUint8", default="AnyDType")
 
 
 class RandomCropInputs(OpInputs, Generic[U]):

@@ -3,23 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import DType, Operand, Output, TFloat32, TSigned, TUint8
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TFloat32,
+        TSigned,
+        TUint8,
+    )
     from typing_extensions import Self
 
 __all__ = ["SampleDistortedBoundingBoxV2", "sample_distorted_bounding_box_v2"]
 
-T = TypeVar("T", bound="TSigned | TUint8")
-U = TypeVar("U", bound="TSigned | TUint8")
+T = TypeVar("T", bound="TSigned | TUint8", default="AnyDType")
+U = TypeVar("U", bound="TSigned | TUint8", default="AnyDType")
 
 
 class SampleDistortedBoundingBoxV2Inputs(OpInputs, Generic[U]):

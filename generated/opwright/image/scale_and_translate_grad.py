@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        StringLike,
+        TFloat32,
+    )
     from typing_extensions import Self
 
 __all__ = ["ScaleAndTranslateGrad", "scale_and_translate_grad"]
 
-T = TypeVar("T", bound="TFloat32")
-U = TypeVar("U", bound="TFloat32")
+T = TypeVar("T", bound="TFloat32", default="AnyDType")
+U = TypeVar("U", bound="TFloat32", default="AnyDType")
 
 
 class ScaleAndTranslateGradInputs(OpInputs, Generic[U]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +31,9 @@ __all__ = [
     "stateless_sample_distorted_bounding_box",
 ]
 
-T = TypeVar("T", bound="TSigned | TUint8")
-U = TypeVar("U", bound="TSigned | TUint8")
-Useed = TypeVar("Useed", bound="TIndex")
+T = TypeVar("T", bound="TSigned | TUint8", default="AnyDType")
+U = TypeVar("U", bound="TSigned | TUint8", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
 
 
 class StatelessSampleDistortedBoundingBoxInputs(OpInputs, Generic[U]):

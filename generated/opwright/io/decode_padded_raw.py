@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -29,8 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodePaddedRaw", "decode_padded_raw"]
 
-OutType = TypeVar("OutType", bound="TFloating | TSigned | TUint8 | TUint16")
-UOutType = TypeVar("UOutType", bound="TFloating | TSigned | TUint8 | TUint16")
+OutType = TypeVar(
+    "OutType", bound="TFloating | TSigned | TUint8 | TUint16", default="AnyDType"
+)
+UOutType = TypeVar(
+    "UOutType", bound="TFloating | TSigned | TUint8 | TUint16", default="AnyDType"
+)
 
 
 class DecodePaddedRawInputs(OpInputs):
@@ -86,34 +91,14 @@ class DecodePaddedRaw(Op, Generic[OutType]):
     def as_output(self) -> Output[OutType]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input_bytes: Operand[TString],
         fixed_length: Operand[TInt32],
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
         *options: Options,
-    ) -> DecodePaddedRaw[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_bytes: Operand[TString],
-        fixed_length: Operand[TInt32],
-        out_type: AnyDTypeLike,
-        *options: Options,
-    ) -> DecodePaddedRaw[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input_bytes: Operand[TString],
-        fixed_length: Operand[TInt32],
-        out_type: AnyDTypeLike,
-        *options: Options,
-    ) -> DecodePaddedRaw[AnyDType]:
+    ) -> DecodePaddedRaw[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -127,7 +112,7 @@ class DecodePaddedRaw(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodePaddedRaw[AnyDType] = DecodePaddedRaw()
+        op: DecodePaddedRaw[UOutType] = DecodePaddedRaw()
         opts = DecodePaddedRaw.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -157,36 +142,14 @@ class DecodePaddedRaw(Op, Generic[OutType]):
 DEFAULTS = DecodePaddedRaw.Options()
 
 
-@overload
 def decode_padded_raw(
     input_bytes: Operand[TString],
     fixed_length: Operand[TInt32],
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     *,
     little_endian: bool = default(True),
     name: str | None = None,
-) -> DecodePaddedRaw[UOutType]: ...
-
-
-@overload
-def decode_padded_raw(
-    input_bytes: Operand[TString],
-    fixed_length: Operand[TInt32],
-    out_type: AnyDTypeLike,
-    *,
-    little_endian: bool = default(True),
-    name: str | None = None,
-) -> DecodePaddedRaw[AnyDType]: ...
-
-
-def decode_padded_raw(
-    input_bytes: Operand[TString],
-    fixed_length: Operand[TInt32],
-    out_type: AnyDTypeLike,
-    *,
-    little_endian: bool = default(True),
-    name: str | None = None,
-) -> DecodePaddedRaw[AnyDType]:
+) -> DecodePaddedRaw[UOutType]:
     """`DecodePaddedRaw.create` in the current scope, with DecodePaddedRaw.Options as
     keywords.
     """

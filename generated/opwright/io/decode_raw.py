@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TBool,
@@ -29,8 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeRaw", "decode_raw"]
 
-OutType = TypeVar("OutType", bound="TInexact | TSigned | TUint8 | TUint16 | TBool")
-UOutType = TypeVar("UOutType", bound="TInexact | TSigned | TUint8 | TUint16 | TBool")
+OutType = TypeVar(
+    "OutType", bound="TInexact | TSigned | TUint8 | TUint16 | TBool", default="AnyDType"
+)
+UOutType = TypeVar(
+    "UOutType",
+    bound="TInexact | TSigned | TUint8 | TUint16 | TBool",
+    default="AnyDType",
+)
 
 
 class DecodeRawInputs(OpInputs):
@@ -85,25 +92,13 @@ class DecodeRaw(Op, Generic[OutType]):
     def as_output(self) -> Output[OutType]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         bytes: Operand[TString],
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
         *options: Options,
-    ) -> DecodeRaw[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, bytes: Operand[TString], out_type: AnyDTypeLike, *options: Options
-    ) -> DecodeRaw[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, bytes: Operand[TString], out_type: AnyDTypeLike, *options: Options
-    ) -> DecodeRaw[AnyDType]:
+    ) -> DecodeRaw[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +111,7 @@ class DecodeRaw(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeRaw[AnyDType] = DecodeRaw()
+        op: DecodeRaw[UOutType] = DecodeRaw()
         opts = DecodeRaw.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -145,33 +140,13 @@ class DecodeRaw(Op, Generic[OutType]):
 DEFAULTS = DecodeRaw.Options()
 
 
-@overload
 def decode_raw(
     bytes: Operand[TString],
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     *,
     little_endian: bool = default(True),
     name: str | None = None,
-) -> DecodeRaw[UOutType]: ...
-
-
-@overload
-def decode_raw(
-    bytes: Operand[TString],
-    out_type: AnyDTypeLike,
-    *,
-    little_endian: bool = default(True),
-    name: str | None = None,
-) -> DecodeRaw[AnyDType]: ...
-
-
-def decode_raw(
-    bytes: Operand[TString],
-    out_type: AnyDTypeLike,
-    *,
-    little_endian: bool = default(True),
-    name: str | None = None,
-) -> DecodeRaw[AnyDType]:
+) -> DecodeRaw[UOutType]:
     """`DecodeRaw.create` in the current scope, with DecodeRaw.Options as keywords."""
     return DecodeRaw.create(
         Scope.current(name),

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt64,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeserializeManySparse", "deserialize_many_sparse"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class DeserializeManySparseInputs(OpInputs):
@@ -58,22 +59,12 @@ class DeserializeManySparse(Op, Generic[Dtype]):
     def inputs(self) -> DeserializeManySparseInputs:
         return DeserializeManySparseInputs(self)
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, serialized_sparse: Operand[TString], dtype: type[UDtype]
-    ) -> DeserializeManySparse[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, serialized_sparse: Operand[TString], dtype: AnyDTypeLike
-    ) -> DeserializeManySparse[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, serialized_sparse: Operand[TString], dtype: AnyDTypeLike
-    ) -> DeserializeManySparse[AnyDType]:
+        scope: Scope,
+        serialized_sparse: Operand[TString],
+        dtype: type[UDtype] | DTypeLike,
+    ) -> DeserializeManySparse[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -84,7 +75,7 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeserializeManySparse[AnyDType] = DeserializeManySparse()
+        op: DeserializeManySparse[UDtype] = DeserializeManySparse()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -102,20 +93,11 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         return op._build(scope, (serialized_sparse,), {"dtype": dtype}, refusal)
 
 
-@overload
 def deserialize_many_sparse(
-    serialized_sparse: Operand[TString], dtype: type[UDtype], *, name: str | None = None
-) -> DeserializeManySparse[UDtype]: ...
-
-
-@overload
-def deserialize_many_sparse(
-    serialized_sparse: Operand[TString], dtype: AnyDTypeLike, *, name: str | None = None
-) -> DeserializeManySparse[AnyDType]: ...
-
-
-def deserialize_many_sparse(
-    serialized_sparse: Operand[TString], dtype: AnyDTypeLike, *, name: str | None = None
-) -> DeserializeManySparse[AnyDType]:
+    serialized_sparse: Operand[TString],
+    dtype: type[UDtype] | DTypeLike,
+    *,
+    name: str | None = None,
+) -> DeserializeManySparse[UDtype]:
     """`DeserializeManySparse.create` in the current scope."""
     return DeserializeManySparse.create(Scope.current(name), serialized_sparse, dtype)

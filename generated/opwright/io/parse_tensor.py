@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TString,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ParseTensor", "parse_tensor"]
 
-OutType = TypeVar("OutType", bound="TType")
-UOutType = TypeVar("UOutType", bound="TType")
+OutType = TypeVar("OutType", bound="TType", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TType", default="AnyDType")
 
 
 class ParseTensorInputs(OpInputs):
@@ -55,22 +56,10 @@ class ParseTensor(Op, Generic[OutType]):
     def as_output(self) -> Output[OutType]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, serialized: Operand[TString], out_type: type[UOutType]
-    ) -> ParseTensor[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, serialized: Operand[TString], out_type: AnyDTypeLike
-    ) -> ParseTensor[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, serialized: Operand[TString], out_type: AnyDTypeLike
-    ) -> ParseTensor[AnyDType]:
+        scope: Scope, serialized: Operand[TString], out_type: type[UOutType] | DTypeLike
+    ) -> ParseTensor[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -81,7 +70,7 @@ class ParseTensor(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseTensor[AnyDType] = ParseTensor()
+        op: ParseTensor[UOutType] = ParseTensor()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,20 +88,11 @@ class ParseTensor(Op, Generic[OutType]):
         return op._build(scope, (serialized,), {"out_type": out_type}, refusal)
 
 
-@overload
 def parse_tensor(
-    serialized: Operand[TString], out_type: type[UOutType], *, name: str | None = None
-) -> ParseTensor[UOutType]: ...
-
-
-@overload
-def parse_tensor(
-    serialized: Operand[TString], out_type: AnyDTypeLike, *, name: str | None = None
-) -> ParseTensor[AnyDType]: ...
-
-
-def parse_tensor(
-    serialized: Operand[TString], out_type: AnyDTypeLike, *, name: str | None = None
-) -> ParseTensor[AnyDType]:
+    serialized: Operand[TString],
+    out_type: type[UOutType] | DTypeLike,
+    *,
+    name: str | None = None,
+) -> ParseTensor[UOutType]:
     """`ParseTensor.create` in the current scope."""
     return ParseTensor.create(Scope.current(name), serialized, out_type)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TString, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt64,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SerializeManySparse", "serialize_many_sparse"]
 
-U = TypeVar("U", bound="TType")
-OutType = TypeVar("OutType", bound="TString | TVariant")
-UOutType = TypeVar("UOutType", bound="TString | TVariant")
+U = TypeVar("U", bound="TType", default="AnyDType")
+OutType = TypeVar("OutType", bound="TString | TVariant", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TString | TVariant", default="AnyDType")
 
 
 class SerializeManySparseInputs(OpInputs):
@@ -70,6 +71,8 @@ class SerializeManySparse(Op, Generic[OutType]):
         sparse_indices: Operand[TInt64],
         sparse_values: Operand[U],
         sparse_shape: Operand[TInt64],
+        *,
+        out_type: type[TString] = TString,
     ) -> SerializeManySparse[TString]: ...
 
     @overload
@@ -80,10 +83,9 @@ class SerializeManySparse(Op, Generic[OutType]):
         sparse_values: Operand[U],
         sparse_shape: Operand[TInt64],
         *,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> SerializeManySparse[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -91,18 +93,8 @@ class SerializeManySparse(Op, Generic[OutType]):
         sparse_values: Operand[U],
         sparse_shape: Operand[TInt64],
         *,
-        out_type: AnyDTypeLike = TString,
-    ) -> SerializeManySparse[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        sparse_indices: Operand[TInt64],
-        sparse_values: Operand[U],
-        sparse_shape: Operand[TInt64],
-        *,
-        out_type: AnyDTypeLike = TString,
-    ) -> SerializeManySparse[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "string",
+    ) -> SerializeManySparse[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +107,7 @@ class SerializeManySparse(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SerializeManySparse[AnyDType] = SerializeManySparse()
+        op: SerializeManySparse[UOutType] = SerializeManySparse()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +138,7 @@ def serialize_many_sparse(
     sparse_values: Operand[U],
     sparse_shape: Operand[TInt64],
     *,
+    out_type: type[TString] = TString,
     name: str | None = None,
 ) -> SerializeManySparse[TString]: ...
 
@@ -156,30 +149,19 @@ def serialize_many_sparse(
     sparse_values: Operand[U],
     sparse_shape: Operand[TInt64],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> SerializeManySparse[UOutType]: ...
 
 
-@overload
 def serialize_many_sparse(
     sparse_indices: Operand[TInt64],
     sparse_values: Operand[U],
     sparse_shape: Operand[TInt64],
     *,
-    out_type: AnyDTypeLike = TString,
+    out_type: type[UOutType] | DTypeLike = "string",
     name: str | None = None,
-) -> SerializeManySparse[AnyDType]: ...
-
-
-def serialize_many_sparse(
-    sparse_indices: Operand[TInt64],
-    sparse_values: Operand[U],
-    sparse_shape: Operand[TInt64],
-    *,
-    out_type: AnyDTypeLike = TString,
-    name: str | None = None,
-) -> SerializeManySparse[AnyDType]:
+) -> SerializeManySparse[UOutType]:
     """`SerializeManySparse.create` in the current scope."""
     return SerializeManySparse.create(
         Scope.current(name),

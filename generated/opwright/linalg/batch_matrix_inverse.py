@@ -3,22 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TFloat32, TFloat64
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TFloat32,
+        TFloat64,
+    )
     from typing_extensions import Self
 
 __all__ = ["BatchMatrixInverse", "batch_matrix_inverse"]
 
-T = TypeVar("T", bound="TFloat32 | TFloat64")
-U = TypeVar("U", bound="TFloat32 | TFloat64")
+T = TypeVar("T", bound="TFloat32 | TFloat64", default="AnyDType")
+U = TypeVar("U", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class BatchMatrixInverseInputs(OpInputs, Generic[U]):

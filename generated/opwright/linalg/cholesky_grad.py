@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CholeskyGrad", "cholesky_grad"]
 
-T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64")
+T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
 
 
 class CholeskyGradInputs(OpInputs, Generic[U]):

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TIndex, TInexact
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TInexact,
+    )
 
 __all__ = ["DiagPart", "diag_part"]
 
-T = TypeVar("T", bound="TInexact | TIndex")
-U = TypeVar("U", bound="TInexact | TIndex")
+T = TypeVar("T", bound="TInexact | TIndex", default="AnyDType")
+U = TypeVar("U", bound="TInexact | TIndex", default="AnyDType")
 
 
 class DiagPartInputs(OpInputs, Generic[U]):

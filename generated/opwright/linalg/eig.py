@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Eig", "eig"]
 
-U = TypeVar("U", bound="TFloat32 | TFloat64 | TComplex")
-Tout = TypeVar("Tout", bound="TComplex")
-Uout = TypeVar("Uout", bound="TComplex")
+U = TypeVar("U", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
+Tout = TypeVar("Tout", bound="TComplex", default="AnyDType")
+Uout = TypeVar("Uout", bound="TComplex", default="AnyDType")
 
 
 class EigInputs(OpInputs):
@@ -84,22 +85,10 @@ class Eig(Op, Generic[Tout]):
     def inputs(self) -> EigInputs:
         return EigInputs(self)
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], Tout: type[Uout], *options: Options
-    ) -> Eig[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], Tout: AnyDTypeLike, *options: Options
-    ) -> Eig[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], Tout: AnyDTypeLike, *options: Options
-    ) -> Eig[AnyDType]:
+        scope: Scope, input: Operand[U], Tout: type[Uout] | DTypeLike, *options: Options
+    ) -> Eig[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -111,7 +100,7 @@ class Eig(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Eig[AnyDType] = Eig()
+        op: Eig[Uout] = Eig()
         opts = Eig.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -137,33 +126,13 @@ class Eig(Op, Generic[Tout]):
 DEFAULTS = Eig.Options()
 
 
-@overload
 def eig(
     input: Operand[U],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     *,
     compute_v: bool = default(True),
     name: str | None = None,
-) -> Eig[Uout]: ...
-
-
-@overload
-def eig(
-    input: Operand[U],
-    Tout: AnyDTypeLike,
-    *,
-    compute_v: bool = default(True),
-    name: str | None = None,
-) -> Eig[AnyDType]: ...
-
-
-def eig(
-    input: Operand[U],
-    Tout: AnyDTypeLike,
-    *,
-    compute_v: bool = default(True),
-    name: str | None = None,
-) -> Eig[AnyDType]:
+) -> Eig[Uout]:
     """`Eig.create` in the current scope, with Eig.Options as keywords."""
     return Eig.create(
         Scope.current(name), input, Tout, Eig.Options(compute_v=compute_v)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Lu", "lu"]
 
-T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TComplex")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TComplex")
-OutputIdxType = TypeVar("OutputIdxType", bound="TIndex")
-UOutputIdxType = TypeVar("UOutputIdxType", bound="TIndex")
+T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
+OutputIdxType = TypeVar("OutputIdxType", bound="TIndex", default="AnyDType")
+UOutputIdxType = TypeVar("UOutputIdxType", bound="TIndex", default="AnyDType")
 
 
 class LuInputs(OpInputs, Generic[U]):
@@ -66,24 +67,26 @@ class Lu(Op, Generic[T, OutputIdxType]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Lu[U, TInt32]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, output_idx_type: type[TInt32] = TInt32
+    ) -> Lu[U, TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, output_idx_type: type[UOutputIdxType]
+        scope: Scope,
+        input: Operand[U],
+        *,
+        output_idx_type: type[UOutputIdxType] | DTypeLike,
     ) -> Lu[U, UOutputIdxType]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, output_idx_type: AnyDTypeLike = TInt32
-    ) -> Lu[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], *, output_idx_type: AnyDTypeLike = TInt32
-    ) -> Lu[U, AnyDType]:
+        scope: Scope,
+        input: Operand[U],
+        *,
+        output_idx_type: type[UOutputIdxType] | DTypeLike = "int32",
+    ) -> Lu[U, UOutputIdxType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -94,7 +97,7 @@ class Lu(Op, Generic[T, OutputIdxType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Lu[U, AnyDType] = Lu()
+        op: Lu[U, UOutputIdxType] = Lu()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -113,29 +116,28 @@ class Lu(Op, Generic[T, OutputIdxType]):
 
 
 @overload
-def lu(input: Operand[U], *, name: str | None = None) -> Lu[U, TInt32]: ...
+def lu(
+    input: Operand[U],
+    *,
+    output_idx_type: type[TInt32] = TInt32,
+    name: str | None = None,
+) -> Lu[U, TInt32]: ...
 
 
 @overload
 def lu(
-    input: Operand[U], *, output_idx_type: type[UOutputIdxType], name: str | None = None
+    input: Operand[U],
+    *,
+    output_idx_type: type[UOutputIdxType] | DTypeLike,
+    name: str | None = None,
 ) -> Lu[U, UOutputIdxType]: ...
 
 
-@overload
 def lu(
     input: Operand[U],
     *,
-    output_idx_type: AnyDTypeLike = TInt32,
+    output_idx_type: type[UOutputIdxType] | DTypeLike = "int32",
     name: str | None = None,
-) -> Lu[U, AnyDType]: ...
-
-
-def lu(
-    input: Operand[U],
-    *,
-    output_idx_type: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> Lu[U, AnyDType]:
+) -> Lu[U, UOutputIdxType]:
     """`Lu.create` in the current scope."""
     return Lu.create(Scope.current(name), input, output_idx_type=output_idx_type)

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MatMul", "mat_mul"]
 
-T = TypeVar("T", bound="TInexact | TIndex | TUnsigned")
-U = TypeVar("U", bound="TInexact | TIndex | TUnsigned")
+T = TypeVar("T", bound="TInexact | TIndex | TUnsigned", default="AnyDType")
+U = TypeVar("U", bound="TInexact | TIndex | TUnsigned", default="AnyDType")
 
 
 class MatMulInputs(OpInputs, Generic[U]):

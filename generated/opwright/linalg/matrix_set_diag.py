@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TType
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
 
 __all__ = ["MatrixSetDiag", "matrix_set_diag"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class MatrixSetDiagInputs(OpInputs, Generic[U]):

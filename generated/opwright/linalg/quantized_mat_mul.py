@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, TQuint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
         DTypeLike,
         Operand,
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedMatMul", "quantized_mat_mul"]
 
-U1 = TypeVar("U1", bound="TQuantized")
-U2 = TypeVar("U2", bound="TQuantized")
-Toutput = TypeVar("Toutput", bound="TQuantized")
-Uoutput = TypeVar("Uoutput", bound="TQuantized")
+U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
+U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
+Toutput = TypeVar("Toutput", bound="TQuantized", default="AnyDType")
+Uoutput = TypeVar("Uoutput", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedMatMulInputs(OpInputs):
@@ -117,6 +117,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
+        Toutput: type[TQint32] = TQint32,
         Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     ) -> QuantizedMatMul[TQint32]: ...
 
@@ -131,11 +132,10 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
-        Toutput: type[Uoutput],
+        Toutput: type[Uoutput] | DTypeLike,
         Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     ) -> QuantizedMatMul[Uoutput]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -146,23 +146,9 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
-        Toutput: AnyDTypeLike = TQint32,
+        Toutput: type[Uoutput] | DTypeLike = "qint32",
         Tactivation: type[TQuantized] | DTypeLike = TQuint8,
-    ) -> QuantizedMatMul[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        a: Operand[U1],
-        b: Operand[U2],
-        min_a: Operand[TFloat32],
-        max_a: Operand[TFloat32],
-        min_b: Operand[TFloat32],
-        max_b: Operand[TFloat32],
-        *options: Options,
-        Toutput: AnyDTypeLike = TQint32,
-        Tactivation: type[TQuantized] | DTypeLike = TQuint8,
-    ) -> QuantizedMatMul[AnyDType]:
+    ) -> QuantizedMatMul[Uoutput]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,7 +168,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMul[AnyDType] = QuantizedMatMul()
+        op: QuantizedMatMul[Uoutput] = QuantizedMatMul()
         opts = QuantizedMatMul.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -236,6 +222,7 @@ def quantized_mat_mul(
     *,
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
+    Toutput: type[TQint32] = TQint32,
     Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     name: str | None = None,
 ) -> QuantizedMatMul[TQint32]: ...
@@ -252,13 +239,12 @@ def quantized_mat_mul(
     *,
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
-    Toutput: type[Uoutput],
+    Toutput: type[Uoutput] | DTypeLike,
     Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     name: str | None = None,
 ) -> QuantizedMatMul[Uoutput]: ...
 
 
-@overload
 def quantized_mat_mul(
     a: Operand[U1],
     b: Operand[U2],
@@ -269,26 +255,10 @@ def quantized_mat_mul(
     *,
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
-    Toutput: AnyDTypeLike = TQint32,
+    Toutput: type[Uoutput] | DTypeLike = "qint32",
     Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     name: str | None = None,
-) -> QuantizedMatMul[AnyDType]: ...
-
-
-def quantized_mat_mul(
-    a: Operand[U1],
-    b: Operand[U2],
-    min_a: Operand[TFloat32],
-    max_a: Operand[TFloat32],
-    min_b: Operand[TFloat32],
-    max_b: Operand[TFloat32],
-    *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    Toutput: AnyDTypeLike = TQint32,
-    Tactivation: type[TQuantized] | DTypeLike = TQuint8,
-    name: str | None = None,
-) -> QuantizedMatMul[AnyDType]:
+) -> QuantizedMatMul[Uoutput]:
     """`QuantizedMatMul.create` in the current scope, with QuantizedMatMul.Options as
     keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedMatMulWithBias", "quantized_mat_mul_with_bias"]
 
-U1 = TypeVar("U1", bound="TQuantized")
-U2 = TypeVar("U2", bound="TQuantized")
-Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32")
-Toutput = TypeVar("Toutput", bound="TQuantized")
-Uoutput = TypeVar("Uoutput", bound="TQuantized")
+U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
+U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
+Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32", default="AnyDType")
+Toutput = TypeVar("Toutput", bound="TQuantized", default="AnyDType")
+Uoutput = TypeVar("Uoutput", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedMatMulWithBiasInputs(OpInputs):
@@ -132,6 +133,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
+        Toutput: type[TQint32] = TQint32,
     ) -> QuantizedMatMulWithBias[TQint32]: ...
 
     @overload
@@ -146,10 +148,9 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
-        Toutput: type[Uoutput],
+        Toutput: type[Uoutput] | DTypeLike,
     ) -> QuantizedMatMulWithBias[Uoutput]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -161,22 +162,8 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
-        Toutput: AnyDTypeLike = TQint32,
-    ) -> QuantizedMatMulWithBias[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        a: Operand[U1],
-        b: Operand[U2],
-        bias: Operand[Ubias],
-        min_a: Operand[TFloat32],
-        max_a: Operand[TFloat32],
-        min_b: Operand[TFloat32],
-        max_b: Operand[TFloat32],
-        *options: Options,
-        Toutput: AnyDTypeLike = TQint32,
-    ) -> QuantizedMatMulWithBias[AnyDType]:
+        Toutput: type[Uoutput] | DTypeLike = "qint32",
+    ) -> QuantizedMatMulWithBias[Uoutput]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -195,7 +182,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBias[AnyDType] = QuantizedMatMulWithBias()
+        op: QuantizedMatMulWithBias[Uoutput] = QuantizedMatMulWithBias()
         opts = QuantizedMatMulWithBias.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -252,6 +239,7 @@ def quantized_mat_mul_with_bias(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    Toutput: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedMatMulWithBias[TQint32]: ...
 
@@ -269,12 +257,11 @@ def quantized_mat_mul_with_bias(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: type[Uoutput],
+    Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedMatMulWithBias[Uoutput]: ...
 
 
-@overload
 def quantized_mat_mul_with_bias(
     a: Operand[U1],
     b: Operand[U2],
@@ -287,26 +274,9 @@ def quantized_mat_mul_with_bias(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: AnyDTypeLike = TQint32,
+    Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedMatMulWithBias[AnyDType]: ...
-
-
-def quantized_mat_mul_with_bias(
-    a: Operand[U1],
-    b: Operand[U2],
-    bias: Operand[Ubias],
-    min_a: Operand[TFloat32],
-    max_a: Operand[TFloat32],
-    min_b: Operand[TFloat32],
-    max_b: Operand[TFloat32],
-    *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedMatMulWithBias[AnyDType]:
+) -> QuantizedMatMulWithBias[Uoutput]:
     """`QuantizedMatMulWithBias.create` in the current scope, with
     QuantizedMatMulWithBias.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedMatMulWithBiasAndRelu", "quantized_mat_mul_with_bias_and_relu"]
 
-U1 = TypeVar("U1", bound="TQuantized")
-U2 = TypeVar("U2", bound="TQuantized")
-Toutput = TypeVar("Toutput", bound="TQuantized")
-Uoutput = TypeVar("Uoutput", bound="TQuantized")
+U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
+U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
+Toutput = TypeVar("Toutput", bound="TQuantized", default="AnyDType")
+Uoutput = TypeVar("Uoutput", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedMatMulWithBiasAndReluInputs(OpInputs):
@@ -128,6 +129,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
+        Toutput: type[TQint32] = TQint32,
     ) -> QuantizedMatMulWithBiasAndRelu[TQint32]: ...
 
     @overload
@@ -142,10 +144,9 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
-        Toutput: type[Uoutput],
+        Toutput: type[Uoutput] | DTypeLike,
     ) -> QuantizedMatMulWithBiasAndRelu[Uoutput]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -157,22 +158,8 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         min_b: Operand[TFloat32],
         max_b: Operand[TFloat32],
         *options: Options,
-        Toutput: AnyDTypeLike = TQint32,
-    ) -> QuantizedMatMulWithBiasAndRelu[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        a: Operand[U1],
-        b: Operand[U2],
-        bias: Operand[TFloat32],
-        min_a: Operand[TFloat32],
-        max_a: Operand[TFloat32],
-        min_b: Operand[TFloat32],
-        max_b: Operand[TFloat32],
-        *options: Options,
-        Toutput: AnyDTypeLike = TQint32,
-    ) -> QuantizedMatMulWithBiasAndRelu[AnyDType]:
+        Toutput: type[Uoutput] | DTypeLike = "qint32",
+    ) -> QuantizedMatMulWithBiasAndRelu[Uoutput]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,7 +178,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBiasAndRelu[AnyDType] = QuantizedMatMulWithBiasAndRelu()
+        op: QuantizedMatMulWithBiasAndRelu[Uoutput] = QuantizedMatMulWithBiasAndRelu()
         opts = (
             QuantizedMatMulWithBiasAndRelu.Options.merge(options)
             if options
@@ -252,6 +239,7 @@ def quantized_mat_mul_with_bias_and_relu(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    Toutput: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedMatMulWithBiasAndRelu[TQint32]: ...
 
@@ -269,12 +257,11 @@ def quantized_mat_mul_with_bias_and_relu(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: type[Uoutput],
+    Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedMatMulWithBiasAndRelu[Uoutput]: ...
 
 
-@overload
 def quantized_mat_mul_with_bias_and_relu(
     a: Operand[U1],
     b: Operand[U2],
@@ -287,26 +274,9 @@ def quantized_mat_mul_with_bias_and_relu(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: AnyDTypeLike = TQint32,
+    Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRelu[AnyDType]: ...
-
-
-def quantized_mat_mul_with_bias_and_relu(
-    a: Operand[U1],
-    b: Operand[U2],
-    bias: Operand[TFloat32],
-    min_a: Operand[TFloat32],
-    max_a: Operand[TFloat32],
-    min_b: Operand[TFloat32],
-    max_b: Operand[TFloat32],
-    *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRelu[AnyDType]:
+) -> QuantizedMatMulWithBiasAndRelu[Uoutput]:
     """`QuantizedMatMulWithBiasAndRelu.create` in the current scope, with
     QuantizedMatMulWithBiasAndRelu.Options as keywords.
     """

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Add", "add"]
 
-T = TypeVar("T", bound="TInexact | TSigned | TUint8 | TString")
-U = TypeVar("U", bound="TInexact | TSigned | TUint8 | TString")
+T = TypeVar("T", bound="TInexact | TSigned | TUint8 | TString", default="AnyDType")
+U = TypeVar("U", bound="TInexact | TSigned | TUint8 | TString", default="AnyDType")
 
 
 class AddInputs(OpInputs, Generic[U]):

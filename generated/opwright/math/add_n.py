@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import DType, Operand, Output, TNumber, TVariant
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TNumber,
+        TVariant,
+    )
 
 __all__ = ["AddN", "add_n"]
 
-T = TypeVar("T", bound="TNumber | TVariant")
-U = TypeVar("U", bound="TNumber | TVariant")
+T = TypeVar("T", bound="TNumber | TVariant", default="AnyDType")
+U = TypeVar("U", bound="TNumber | TVariant", default="AnyDType")
 
 
 class AddNInputs(OpInputs, Generic[U]):

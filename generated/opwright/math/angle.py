@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Angle", "angle"]
 
-U = TypeVar("U", bound="TComplex")
-Tout = TypeVar("Tout", bound="TFloat32 | TFloat64")
-Uout = TypeVar("Uout", bound="TFloat32 | TFloat64")
+U = TypeVar("U", bound="TComplex", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32 | TFloat64", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class AngleInputs(OpInputs):
@@ -63,22 +64,20 @@ class Angle(Op, Generic[Tout]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Angle[TFloat32]: ...
-
-    @overload
-    @staticmethod
-    def create(scope: Scope, input: Operand[U], *, Tout: type[Uout]) -> Angle[Uout]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, Tout: type[TFloat32] = TFloat32
+    ) -> Angle[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> Angle[AnyDType]: ...
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike
+    ) -> Angle[Uout]: ...
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> Angle[AnyDType]:
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+    ) -> Angle[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +88,7 @@ class Angle(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Angle[AnyDType] = Angle()
+        op: Angle[Uout] = Angle()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -103,23 +102,22 @@ class Angle(Op, Generic[Tout]):
 
 
 @overload
-def angle(input: Operand[U], *, name: str | None = None) -> Angle[TFloat32]: ...
+def angle(
+    input: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
+) -> Angle[TFloat32]: ...
 
 
 @overload
 def angle(
-    input: Operand[U], *, Tout: type[Uout], name: str | None = None
+    input: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
 ) -> Angle[Uout]: ...
 
 
-@overload
 def angle(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> Angle[AnyDType]: ...
-
-
-def angle(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> Angle[AnyDType]:
+    input: Operand[U],
+    *,
+    Tout: type[Uout] | DTypeLike = "float32",
+    name: str | None = None,
+) -> Angle[Uout]:
     """`Angle.create` in the current scope."""
     return Angle.create(Scope.current(name), input, Tout=Tout)

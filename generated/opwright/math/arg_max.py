@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TBool,
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ArgMax", "arg_max"]
 
-U = TypeVar("U", bound="TReal | TBool | TQuantized")
-Uidx = TypeVar("Uidx", bound="TInt16 | TIndex")
-OutputType = TypeVar("OutputType", bound="TInt16 | TIndex | TUint16")
-UOutputType = TypeVar("UOutputType", bound="TInt16 | TIndex | TUint16")
+U = TypeVar("U", bound="TReal | TBool | TQuantized", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TInt16 | TIndex", default="AnyDType")
+OutputType = TypeVar(
+    "OutputType", bound="TInt16 | TIndex | TUint16", default="AnyDType"
+)
+UOutputType = TypeVar(
+    "UOutputType", bound="TInt16 | TIndex | TUint16", default="AnyDType"
+)
 
 
 class ArgMaxInputs(OpInputs):
@@ -74,7 +79,11 @@ class ArgMax(Op, Generic[OutputType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], dimension: Operand[Uidx]
+        scope: Scope,
+        input: Operand[U],
+        dimension: Operand[Uidx],
+        *,
+        output_type: type[TInt64] = TInt64,
     ) -> ArgMax[TInt64]: ...
 
     @overload
@@ -84,27 +93,17 @@ class ArgMax(Op, Generic[OutputType]):
         input: Operand[U],
         dimension: Operand[Uidx],
         *,
-        output_type: type[UOutputType],
+        output_type: type[UOutputType] | DTypeLike,
     ) -> ArgMax[UOutputType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         dimension: Operand[Uidx],
         *,
-        output_type: AnyDTypeLike = TInt64,
-    ) -> ArgMax[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U],
-        dimension: Operand[Uidx],
-        *,
-        output_type: AnyDTypeLike = TInt64,
-    ) -> ArgMax[AnyDType]:
+        output_type: type[UOutputType] | DTypeLike = "int64",
+    ) -> ArgMax[UOutputType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +115,7 @@ class ArgMax(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ArgMax[AnyDType] = ArgMax()
+        op: ArgMax[UOutputType] = ArgMax()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,7 +138,11 @@ class ArgMax(Op, Generic[OutputType]):
 
 @overload
 def arg_max(
-    input: Operand[U], dimension: Operand[Uidx], *, name: str | None = None
+    input: Operand[U],
+    dimension: Operand[Uidx],
+    *,
+    output_type: type[TInt64] = TInt64,
+    name: str | None = None,
 ) -> ArgMax[TInt64]: ...
 
 
@@ -148,27 +151,17 @@ def arg_max(
     input: Operand[U],
     dimension: Operand[Uidx],
     *,
-    output_type: type[UOutputType],
+    output_type: type[UOutputType] | DTypeLike,
     name: str | None = None,
 ) -> ArgMax[UOutputType]: ...
 
 
-@overload
 def arg_max(
     input: Operand[U],
     dimension: Operand[Uidx],
     *,
-    output_type: AnyDTypeLike = TInt64,
+    output_type: type[UOutputType] | DTypeLike = "int64",
     name: str | None = None,
-) -> ArgMax[AnyDType]: ...
-
-
-def arg_max(
-    input: Operand[U],
-    dimension: Operand[Uidx],
-    *,
-    output_type: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> ArgMax[AnyDType]:
+) -> ArgMax[UOutputType]:
     """`ArgMax.create` in the current scope."""
     return ArgMax.create(Scope.current(name), input, dimension, output_type=output_type)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TBool,
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ArgMin", "arg_min"]
 
-U = TypeVar("U", bound="TReal | TBool | TQuantized")
-Uidx = TypeVar("Uidx", bound="TIndex")
-OutputType = TypeVar("OutputType", bound="TIndex")
-UOutputType = TypeVar("UOutputType", bound="TIndex")
+U = TypeVar("U", bound="TReal | TBool | TQuantized", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
+OutputType = TypeVar("OutputType", bound="TIndex", default="AnyDType")
+UOutputType = TypeVar("UOutputType", bound="TIndex", default="AnyDType")
 
 
 class ArgMinInputs(OpInputs):
@@ -72,7 +73,11 @@ class ArgMin(Op, Generic[OutputType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], dimension: Operand[Uidx]
+        scope: Scope,
+        input: Operand[U],
+        dimension: Operand[Uidx],
+        *,
+        output_type: type[TInt64] = TInt64,
     ) -> ArgMin[TInt64]: ...
 
     @overload
@@ -82,27 +87,17 @@ class ArgMin(Op, Generic[OutputType]):
         input: Operand[U],
         dimension: Operand[Uidx],
         *,
-        output_type: type[UOutputType],
+        output_type: type[UOutputType] | DTypeLike,
     ) -> ArgMin[UOutputType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         dimension: Operand[Uidx],
         *,
-        output_type: AnyDTypeLike = TInt64,
-    ) -> ArgMin[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U],
-        dimension: Operand[Uidx],
-        *,
-        output_type: AnyDTypeLike = TInt64,
-    ) -> ArgMin[AnyDType]:
+        output_type: type[UOutputType] | DTypeLike = "int64",
+    ) -> ArgMin[UOutputType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,7 +109,7 @@ class ArgMin(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ArgMin[AnyDType] = ArgMin()
+        op: ArgMin[UOutputType] = ArgMin()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,7 +132,11 @@ class ArgMin(Op, Generic[OutputType]):
 
 @overload
 def arg_min(
-    input: Operand[U], dimension: Operand[Uidx], *, name: str | None = None
+    input: Operand[U],
+    dimension: Operand[Uidx],
+    *,
+    output_type: type[TInt64] = TInt64,
+    name: str | None = None,
 ) -> ArgMin[TInt64]: ...
 
 
@@ -146,27 +145,17 @@ def arg_min(
     input: Operand[U],
     dimension: Operand[Uidx],
     *,
-    output_type: type[UOutputType],
+    output_type: type[UOutputType] | DTypeLike,
     name: str | None = None,
 ) -> ArgMin[UOutputType]: ...
 
 
-@overload
 def arg_min(
     input: Operand[U],
     dimension: Operand[Uidx],
     *,
-    output_type: AnyDTypeLike = TInt64,
+    output_type: type[UOutputType] | DTypeLike = "int64",
     name: str | None = None,
-) -> ArgMin[AnyDType]: ...
-
-
-def arg_min(
-    input: Operand[U],
-    dimension: Operand[Uidx],
-    *,
-    output_type: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> ArgMin[AnyDType]:
+) -> ArgMin[UOutputType]:
     """`ArgMin.create` in the current scope."""
     return ArgMin.create(Scope.current(name), input, dimension, output_type=output_type)

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TInexact
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
 
 __all__ = ["Asin", "asin"]
 
-T = TypeVar("T", bound="TInexact")
-U = TypeVar("U", bound="TInexact")
+T = TypeVar("T", bound="TInexact", default="AnyDType")
+U = TypeVar("U", bound="TInexact", default="AnyDType")
 
 
 class AsinInputs(OpInputs, Generic[U]):

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Bincount", "bincount"]
 
-T = TypeVar("T", bound="TFloat32 | TFloat64 | TIndex")
-U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex")
+T = TypeVar("T", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
+U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
 
 
 class BincountInputs(OpInputs, Generic[U]):

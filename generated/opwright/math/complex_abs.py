@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ComplexAbs", "complex_abs"]
 
-U = TypeVar("U", bound="TComplex")
-Tout = TypeVar("Tout", bound="TFloat32 | TFloat64")
-Uout = TypeVar("Uout", bound="TFloat32 | TFloat64")
+U = TypeVar("U", bound="TComplex", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32 | TFloat64", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class ComplexAbsInputs(OpInputs):
@@ -63,24 +64,20 @@ class ComplexAbs(Op, Generic[Tout]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> ComplexAbs[TFloat32]: ...
+    def create(
+        scope: Scope, x: Operand[U], *, Tout: type[TFloat32] = TFloat32
+    ) -> ComplexAbs[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *, Tout: type[Uout]
+        scope: Scope, x: Operand[U], *, Tout: type[Uout] | DTypeLike
     ) -> ComplexAbs[Uout]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> ComplexAbs[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> ComplexAbs[AnyDType]:
+        scope: Scope, x: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+    ) -> ComplexAbs[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,7 +88,7 @@ class ComplexAbs(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ComplexAbs[AnyDType] = ComplexAbs()
+        op: ComplexAbs[Uout] = ComplexAbs()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -105,23 +102,19 @@ class ComplexAbs(Op, Generic[Tout]):
 
 
 @overload
-def complex_abs(x: Operand[U], *, name: str | None = None) -> ComplexAbs[TFloat32]: ...
+def complex_abs(
+    x: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
+) -> ComplexAbs[TFloat32]: ...
 
 
 @overload
 def complex_abs(
-    x: Operand[U], *, Tout: type[Uout], name: str | None = None
+    x: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
 ) -> ComplexAbs[Uout]: ...
 
 
-@overload
 def complex_abs(
-    x: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> ComplexAbs[AnyDType]: ...
-
-
-def complex_abs(
-    x: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> ComplexAbs[AnyDType]:
+    x: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32", name: str | None = None
+) -> ComplexAbs[Uout]:
     """`ComplexAbs.create` in the current scope."""
     return ComplexAbs.create(Scope.current(name), x, Tout=Tout)

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TComplex, TVariant
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TComplex,
+        TVariant,
+    )
 
 __all__ = ["Conj", "conj"]
 
-T = TypeVar("T", bound="TComplex | TVariant")
-U = TypeVar("U", bound="TComplex | TVariant")
+T = TypeVar("T", bound="TComplex | TVariant", default="AnyDType")
+U = TypeVar("U", bound="TComplex | TVariant", default="AnyDType")
 
 
 class ConjInputs(OpInputs, Generic[U]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DenseBincount", "dense_bincount"]
 
-Uidx = TypeVar("Uidx", bound="TIndex")
-T = TypeVar("T", bound="TFloat32 | TFloat64 | TIndex")
-U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
+T = TypeVar("T", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
+U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
 
 
 class DenseBincountInputs(OpInputs, Generic[U]):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
 
 __all__ = ["Div", "div"]
 
-T = TypeVar("T", bound="TReal | TComplex")
-U = TypeVar("U", bound="TReal | TComplex")
+T = TypeVar("T", bound="TReal | TComplex", default="AnyDType")
+U = TypeVar("U", bound="TReal | TComplex", default="AnyDType")
 
 
 class DivInputs(OpInputs, Generic[U]):

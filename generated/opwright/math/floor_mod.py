@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TReal
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
 
 __all__ = ["FloorMod", "floor_mod"]
 
-T = TypeVar("T", bound="TReal")
-U = TypeVar("U", bound="TReal")
+T = TypeVar("T", bound="TReal", default="AnyDType")
+U = TypeVar("U", bound="TReal", default="AnyDType")
 
 
 class FloorModInputs(OpInputs, Generic[U]):

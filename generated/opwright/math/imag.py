@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Imag", "imag"]
 
-U = TypeVar("U", bound="TComplex")
-Tout = TypeVar("Tout", bound="TFloat32 | TFloat64")
-Uout = TypeVar("Uout", bound="TFloat32 | TFloat64")
+U = TypeVar("U", bound="TComplex", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32 | TFloat64", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class ImagInputs(OpInputs):
@@ -63,22 +64,20 @@ class Imag(Op, Generic[Tout]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Imag[TFloat32]: ...
-
-    @overload
-    @staticmethod
-    def create(scope: Scope, input: Operand[U], *, Tout: type[Uout]) -> Imag[Uout]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, Tout: type[TFloat32] = TFloat32
+    ) -> Imag[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> Imag[AnyDType]: ...
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike
+    ) -> Imag[Uout]: ...
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> Imag[AnyDType]:
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+    ) -> Imag[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +88,7 @@ class Imag(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Imag[AnyDType] = Imag()
+        op: Imag[Uout] = Imag()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -103,23 +102,22 @@ class Imag(Op, Generic[Tout]):
 
 
 @overload
-def imag(input: Operand[U], *, name: str | None = None) -> Imag[TFloat32]: ...
+def imag(
+    input: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
+) -> Imag[TFloat32]: ...
 
 
 @overload
 def imag(
-    input: Operand[U], *, Tout: type[Uout], name: str | None = None
+    input: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
 ) -> Imag[Uout]: ...
 
 
-@overload
 def imag(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> Imag[AnyDType]: ...
-
-
-def imag(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> Imag[AnyDType]:
+    input: Operand[U],
+    *,
+    Tout: type[Uout] | DTypeLike = "float32",
+    name: str | None = None,
+) -> Imag[Uout]:
     """`Imag.create` in the current scope."""
     return Imag.create(Scope.current(name), input, Tout=Tout)

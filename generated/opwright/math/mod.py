@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TFloating, TIndex
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TFloating,
+        TIndex,
+    )
 
 __all__ = ["Mod", "mod"]
 
-T = TypeVar("T", bound="TFloating | TIndex")
-U = TypeVar("U", bound="TFloating | TIndex")
+T = TypeVar("T", bound="TFloating | TIndex", default="AnyDType")
+U = TypeVar("U", bound="TFloating | TIndex", default="AnyDType")
 
 
 class ModInputs(OpInputs, Generic[U]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedAdd", "quantized_add"]
 
-U1 = TypeVar("U1", bound="TQuantized")
-U2 = TypeVar("U2", bound="TQuantized")
-Toutput = TypeVar("Toutput", bound="TQuantized")
-Uoutput = TypeVar("Uoutput", bound="TQuantized")
+U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
+U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
+Toutput = TypeVar("Toutput", bound="TQuantized", default="AnyDType")
+Uoutput = TypeVar("Uoutput", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedAddInputs(OpInputs):
@@ -82,6 +83,8 @@ class QuantizedAdd(Op, Generic[Toutput]):
         max_x: Operand[TFloat32],
         min_y: Operand[TFloat32],
         max_y: Operand[TFloat32],
+        *,
+        Toutput: type[TQint32] = TQint32,
     ) -> QuantizedAdd[TQint32]: ...
 
     @overload
@@ -95,10 +98,9 @@ class QuantizedAdd(Op, Generic[Toutput]):
         min_y: Operand[TFloat32],
         max_y: Operand[TFloat32],
         *,
-        Toutput: type[Uoutput],
+        Toutput: type[Uoutput] | DTypeLike,
     ) -> QuantizedAdd[Uoutput]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -109,21 +111,8 @@ class QuantizedAdd(Op, Generic[Toutput]):
         min_y: Operand[TFloat32],
         max_y: Operand[TFloat32],
         *,
-        Toutput: AnyDTypeLike = TQint32,
-    ) -> QuantizedAdd[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        x: Operand[U1],
-        y: Operand[U2],
-        min_x: Operand[TFloat32],
-        max_x: Operand[TFloat32],
-        min_y: Operand[TFloat32],
-        max_y: Operand[TFloat32],
-        *,
-        Toutput: AnyDTypeLike = TQint32,
-    ) -> QuantizedAdd[AnyDType]:
+        Toutput: type[Uoutput] | DTypeLike = "qint32",
+    ) -> QuantizedAdd[Uoutput]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,7 +129,7 @@ class QuantizedAdd(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedAdd[AnyDType] = QuantizedAdd()
+        op: QuantizedAdd[Uoutput] = QuantizedAdd()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -174,6 +163,7 @@ def quantized_add(
     min_y: Operand[TFloat32],
     max_y: Operand[TFloat32],
     *,
+    Toutput: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedAdd[TQint32]: ...
 
@@ -187,12 +177,11 @@ def quantized_add(
     min_y: Operand[TFloat32],
     max_y: Operand[TFloat32],
     *,
-    Toutput: type[Uoutput],
+    Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedAdd[Uoutput]: ...
 
 
-@overload
 def quantized_add(
     x: Operand[U1],
     y: Operand[U2],
@@ -201,22 +190,9 @@ def quantized_add(
     min_y: Operand[TFloat32],
     max_y: Operand[TFloat32],
     *,
-    Toutput: AnyDTypeLike = TQint32,
+    Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedAdd[AnyDType]: ...
-
-
-def quantized_add(
-    x: Operand[U1],
-    y: Operand[U2],
-    min_x: Operand[TFloat32],
-    max_x: Operand[TFloat32],
-    min_y: Operand[TFloat32],
-    max_y: Operand[TFloat32],
-    *,
-    Toutput: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedAdd[AnyDType]:
+) -> QuantizedAdd[Uoutput]:
     """`QuantizedAdd.create` in the current scope."""
     return QuantizedAdd.create(
         Scope.current(name), x, y, min_x, max_x, min_y, max_y, Toutput=Toutput

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Real", "real"]
 
-U = TypeVar("U", bound="TComplex")
-Tout = TypeVar("Tout", bound="TFloat32 | TFloat64")
-Uout = TypeVar("Uout", bound="TFloat32 | TFloat64")
+U = TypeVar("U", bound="TComplex", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32 | TFloat64", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class RealInputs(OpInputs):
@@ -63,22 +64,20 @@ class Real(Op, Generic[Tout]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Real[TFloat32]: ...
-
-    @overload
-    @staticmethod
-    def create(scope: Scope, input: Operand[U], *, Tout: type[Uout]) -> Real[Uout]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, Tout: type[TFloat32] = TFloat32
+    ) -> Real[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> Real[AnyDType]: ...
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike
+    ) -> Real[Uout]: ...
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> Real[AnyDType]:
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+    ) -> Real[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +88,7 @@ class Real(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Real[AnyDType] = Real()
+        op: Real[Uout] = Real()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -103,23 +102,22 @@ class Real(Op, Generic[Tout]):
 
 
 @overload
-def real(input: Operand[U], *, name: str | None = None) -> Real[TFloat32]: ...
+def real(
+    input: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
+) -> Real[TFloat32]: ...
 
 
 @overload
 def real(
-    input: Operand[U], *, Tout: type[Uout], name: str | None = None
+    input: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
 ) -> Real[Uout]: ...
 
 
-@overload
 def real(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> Real[AnyDType]: ...
-
-
-def real(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> Real[AnyDType]:
+    input: Operand[U],
+    *,
+    Tout: type[Uout] | DTypeLike = "float32",
+    name: str | None = None,
+) -> Real[Uout]:
     """`Real.create` in the current scope."""
     return Real.create(Scope.current(name), input, Tout=Tout)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQuint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RequantizePerChannel", "requantize_per_channel"]
 
-U = TypeVar("U", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+U = TypeVar("U", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class RequantizePerChannelInputs(OpInputs):
@@ -77,6 +78,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
         input_max: Operand[TFloat32],
         requested_output_min: Operand[TFloat32],
         requested_output_max: Operand[TFloat32],
+        *,
+        out_type: type[TQuint8] = TQuint8,
     ) -> RequantizePerChannel[TQuint8]: ...
 
     @overload
@@ -89,10 +92,9 @@ class RequantizePerChannel(Op, Generic[OutType]):
         requested_output_min: Operand[TFloat32],
         requested_output_max: Operand[TFloat32],
         *,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> RequantizePerChannel[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -102,20 +104,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
         requested_output_min: Operand[TFloat32],
         requested_output_max: Operand[TFloat32],
         *,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> RequantizePerChannel[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U],
-        input_min: Operand[TFloat32],
-        input_max: Operand[TFloat32],
-        requested_output_min: Operand[TFloat32],
-        requested_output_max: Operand[TFloat32],
-        *,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> RequantizePerChannel[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "quint8",
+    ) -> RequantizePerChannel[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +121,7 @@ class RequantizePerChannel(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RequantizePerChannel[AnyDType] = RequantizePerChannel()
+        op: RequantizePerChannel[UOutType] = RequantizePerChannel()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -166,6 +156,7 @@ def requantize_per_channel(
     requested_output_min: Operand[TFloat32],
     requested_output_max: Operand[TFloat32],
     *,
+    out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
 ) -> RequantizePerChannel[TQuint8]: ...
 
@@ -178,12 +169,11 @@ def requantize_per_channel(
     requested_output_min: Operand[TFloat32],
     requested_output_max: Operand[TFloat32],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> RequantizePerChannel[UOutType]: ...
 
 
-@overload
 def requantize_per_channel(
     input: Operand[U],
     input_min: Operand[TFloat32],
@@ -191,21 +181,9 @@ def requantize_per_channel(
     requested_output_min: Operand[TFloat32],
     requested_output_max: Operand[TFloat32],
     *,
-    out_type: AnyDTypeLike = TQuint8,
+    out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> RequantizePerChannel[AnyDType]: ...
-
-
-def requantize_per_channel(
-    input: Operand[U],
-    input_min: Operand[TFloat32],
-    input_max: Operand[TFloat32],
-    requested_output_min: Operand[TFloat32],
-    requested_output_max: Operand[TFloat32],
-    *,
-    out_type: AnyDTypeLike = TQuint8,
-    name: str | None = None,
-) -> RequantizePerChannel[AnyDType]:
+) -> RequantizePerChannel[UOutType]:
     """`RequantizePerChannel.create` in the current scope."""
     return RequantizePerChannel.create(
         Scope.current(name),

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TInexact, TSigned
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TInexact,
+        TSigned,
+    )
 
 __all__ = ["Round", "round"]
 
-T = TypeVar("T", bound="TInexact | TSigned")
-U = TypeVar("U", bound="TInexact | TSigned")
+T = TypeVar("T", bound="TInexact | TSigned", default="AnyDType")
+U = TypeVar("U", bound="TInexact | TSigned", default="AnyDType")
 
 
 class RoundInputs(OpInputs, Generic[U]):

@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
 
 __all__ = ["SegmentProd", "segment_prod"]
 
-T = TypeVar("T", bound="TNumber")
-U = TypeVar("U", bound="TNumber")
-Uindices = TypeVar("Uindices", bound="TIndex")
+T = TypeVar("T", bound="TNumber", default="AnyDType")
+U = TypeVar("U", bound="TNumber", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
 
 
 class SegmentProdInputs(OpInputs, Generic[U]):

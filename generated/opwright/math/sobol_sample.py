@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat64,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SobolSample", "sobol_sample"]
 
-Dtype = TypeVar("Dtype", bound="TFloat32 | TFloat64")
-UDtype = TypeVar("UDtype", bound="TFloat32 | TFloat64")
+Dtype = TypeVar("Dtype", bound="TFloat32 | TFloat64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class SobolSampleInputs(OpInputs):
@@ -66,6 +67,8 @@ class SobolSample(Op, Generic[Dtype]):
         dim: Operand[TInt32],
         num_results: Operand[TInt32],
         skip: Operand[TInt32],
+        *,
+        dtype: type[TFloat32] = TFloat32,
     ) -> SobolSample[TFloat32]: ...
 
     @overload
@@ -76,10 +79,9 @@ class SobolSample(Op, Generic[Dtype]):
         num_results: Operand[TInt32],
         skip: Operand[TInt32],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> SobolSample[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -87,18 +89,8 @@ class SobolSample(Op, Generic[Dtype]):
         num_results: Operand[TInt32],
         skip: Operand[TInt32],
         *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> SobolSample[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        dim: Operand[TInt32],
-        num_results: Operand[TInt32],
-        skip: Operand[TInt32],
-        *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> SobolSample[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> SobolSample[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -111,7 +103,7 @@ class SobolSample(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SobolSample[AnyDType] = SobolSample()
+        op: SobolSample[UDtype] = SobolSample()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +129,7 @@ def sobol_sample(
     num_results: Operand[TInt32],
     skip: Operand[TInt32],
     *,
+    dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> SobolSample[TFloat32]: ...
 
@@ -147,29 +140,18 @@ def sobol_sample(
     num_results: Operand[TInt32],
     skip: Operand[TInt32],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> SobolSample[UDtype]: ...
 
 
-@overload
 def sobol_sample(
     dim: Operand[TInt32],
     num_results: Operand[TInt32],
     skip: Operand[TInt32],
     *,
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> SobolSample[AnyDType]: ...
-
-
-def sobol_sample(
-    dim: Operand[TInt32],
-    num_results: Operand[TInt32],
-    skip: Operand[TInt32],
-    *,
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> SobolSample[AnyDType]:
+) -> SobolSample[UDtype]:
     """`SobolSample.create` in the current scope."""
     return SobolSample.create(Scope.current(name), dim, num_results, skip, dtype=dtype)

@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TNumber
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
 
 __all__ = [
     "BatchNormWithGlobalNormalizationGrad",
     "batch_norm_with_global_normalization_grad",
 ]
 
-T = TypeVar("T", bound="TNumber")
-U = TypeVar("U", bound="TNumber")
+T = TypeVar("T", bound="TNumber", default="AnyDType")
+U = TypeVar("U", bound="TNumber", default="AnyDType")
 
 
 class BatchNormWithGlobalNormalizationGradInputs(OpInputs, Generic[U]):

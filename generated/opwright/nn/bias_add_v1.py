@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TNumber
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
 
 __all__ = ["BiasAddV1", "bias_add_v1"]
 
-T = TypeVar("T", bound="TNumber")
-U = TypeVar("U", bound="TNumber")
+T = TypeVar("T", bound="TNumber", default="AnyDType")
+U = TypeVar("U", bound="TNumber", default="AnyDType")
 
 
 class BiasAddV1Inputs(OpInputs, Generic[U]):

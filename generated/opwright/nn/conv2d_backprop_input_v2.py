@@ -3,23 +3,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import DType, Operand, Output, TFloating, TInt32
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TFloating,
+        TInt32,
+    )
     from typing_extensions import Self
 
 __all__ = ["Conv2DBackpropInputV2", "conv2d_backprop_input_v2"]
 
-T = TypeVar("T", bound="TFloating | TInt32")
-U = TypeVar("U", bound="TFloating | TInt32")
+T = TypeVar("T", bound="TFloating | TInt32", default="AnyDType")
+U = TypeVar("U", bound="TFloating | TInt32", default="AnyDType")
 
 
 class Conv2DBackpropInputV2Inputs(OpInputs, Generic[U]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Conv3DBackpropInputV2", "conv3d_backprop_input_v2"]
 
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
-Ushape = TypeVar("Ushape", bound="TIndex")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
+Ushape = TypeVar("Ushape", bound="TIndex", default="AnyDType")
 
 
 class Conv3DBackpropInputV2Inputs(OpInputs, Generic[U]):

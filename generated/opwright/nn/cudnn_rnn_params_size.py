@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
         DTypeLike,
         Operand,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CudnnRNNParamsSize", "cudnn_rnn_params_size"]
 
-S = TypeVar("S", bound="TIndex")
-US = TypeVar("US", bound="TIndex")
+S = TypeVar("S", bound="TIndex", default="AnyDType")
+US = TypeVar("US", bound="TIndex", default="AnyDType")
 
 
 class CudnnRNNParamsSizeInputs(OpInputs):
@@ -185,7 +185,6 @@ class CudnnRNNParamsSize(Op, Generic[S]):
     def as_output(self) -> Output[S]:
         return self.params_size
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -193,32 +192,9 @@ class CudnnRNNParamsSize(Op, Generic[S]):
         num_units: Operand[TInt32],
         input_size: Operand[TInt32],
         T: type[TFloating] | DTypeLike,
-        S: type[US],
+        S: type[US] | DTypeLike,
         *options: Options,
-    ) -> CudnnRNNParamsSize[US]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        num_layers: Operand[TInt32],
-        num_units: Operand[TInt32],
-        input_size: Operand[TInt32],
-        T: type[TFloating] | DTypeLike,
-        S: AnyDTypeLike,
-        *options: Options,
-    ) -> CudnnRNNParamsSize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        num_layers: Operand[TInt32],
-        num_units: Operand[TInt32],
-        input_size: Operand[TInt32],
-        T: type[TFloating] | DTypeLike,
-        S: AnyDTypeLike,
-        *options: Options,
-    ) -> CudnnRNNParamsSize[AnyDType]:
+    ) -> CudnnRNNParamsSize[US]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -235,7 +211,7 @@ class CudnnRNNParamsSize(Op, Generic[S]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNParamsSize[AnyDType] = CudnnRNNParamsSize()
+        op: CudnnRNNParamsSize[US] = CudnnRNNParamsSize()
         opts = CudnnRNNParamsSize.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -290,13 +266,12 @@ class CudnnRNNParamsSize(Op, Generic[S]):
 DEFAULTS = CudnnRNNParamsSize.Options()
 
 
-@overload
 def cudnn_rnn_params_size(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],
     input_size: Operand[TInt32],
     T: type[TFloating] | DTypeLike,
-    S: type[US],
+    S: type[US] | DTypeLike,
     *,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
@@ -308,48 +283,7 @@ def cudnn_rnn_params_size(
     seed2: int = default(0),
     num_proj: int = default(0),
     name: str | None = None,
-) -> CudnnRNNParamsSize[US]: ...
-
-
-@overload
-def cudnn_rnn_params_size(
-    num_layers: Operand[TInt32],
-    num_units: Operand[TInt32],
-    input_size: Operand[TInt32],
-    T: type[TFloating] | DTypeLike,
-    S: AnyDTypeLike,
-    *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    num_proj: int = default(0),
-    name: str | None = None,
-) -> CudnnRNNParamsSize[AnyDType]: ...
-
-
-def cudnn_rnn_params_size(
-    num_layers: Operand[TInt32],
-    num_units: Operand[TInt32],
-    input_size: Operand[TInt32],
-    T: type[TFloating] | DTypeLike,
-    S: AnyDTypeLike,
-    *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    num_proj: int = default(0),
-    name: str | None = None,
-) -> CudnnRNNParamsSize[AnyDType]:
+) -> CudnnRNNParamsSize[US]:
     """`CudnnRNNParamsSize.create` in the current scope, with
     CudnnRNNParamsSize.Options as keywords.
     """

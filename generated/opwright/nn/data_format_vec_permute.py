@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, StringLike, TIndex
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        StringLike,
+        TIndex,
+    )
     from typing_extensions import Self
 
 __all__ = ["DataFormatVecPermute", "data_format_vec_permute"]
 
-T = TypeVar("T", bound="TIndex")
-U = TypeVar("U", bound="TIndex")
+T = TypeVar("T", bound="TIndex", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
 
 
 class DataFormatVecPermuteInputs(OpInputs, Generic[U]):

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedBatchNormV3", "fused_batch_norm_v3"]
 
-T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32")
-V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32")
-U = TypeVar("U", bound="TBfloat16 | TFloat32")
-UU = TypeVar("UU", bound="TBfloat16 | TFloat32")
+T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
+V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
+U = TypeVar("U", bound="TBfloat16 | TFloat32", default="AnyDType")
+UU = TypeVar("UU", bound="TBfloat16 | TFloat32", default="AnyDType")
 
 
 class FusedBatchNormV3Inputs(OpInputs, Generic[V, UU]):

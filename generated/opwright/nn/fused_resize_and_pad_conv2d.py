@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedResizeAndPadConv2D", "fused_resize_and_pad_conv2d"]
 
-T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64")
+T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
 
 
 class FusedResizeAndPadConv2DInputs(OpInputs, Generic[U]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["IsotonicRegression", "isotonic_regression"]
 
-U = TypeVar("U", bound="TReal")
-OutputDtype = TypeVar("OutputDtype", bound="TFloating")
-UOutputDtype = TypeVar("UOutputDtype", bound="TFloating")
+U = TypeVar("U", bound="TReal", default="AnyDType")
+OutputDtype = TypeVar("OutputDtype", bound="TFloating", default="AnyDType")
+UOutputDtype = TypeVar("UOutputDtype", bound="TFloating", default="AnyDType")
 
 
 class IsotonicRegressionInputs(OpInputs):
@@ -64,24 +65,23 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> IsotonicRegression[TFloat32]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, output_dtype: type[TFloat32] = TFloat32
+    ) -> IsotonicRegression[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, output_dtype: type[UOutputDtype]
+        scope: Scope, input: Operand[U], *, output_dtype: type[UOutputDtype] | DTypeLike
     ) -> IsotonicRegression[UOutputDtype]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, output_dtype: AnyDTypeLike = TFloat32
-    ) -> IsotonicRegression[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], *, output_dtype: AnyDTypeLike = TFloat32
-    ) -> IsotonicRegression[AnyDType]:
+        scope: Scope,
+        input: Operand[U],
+        *,
+        output_dtype: type[UOutputDtype] | DTypeLike = "float32",
+    ) -> IsotonicRegression[UOutputDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -93,7 +93,7 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsotonicRegression[AnyDType] = IsotonicRegression()
+        op: IsotonicRegression[UOutputDtype] = IsotonicRegression()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -113,25 +113,28 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
 
 @overload
 def isotonic_regression(
-    input: Operand[U], *, name: str | None = None
+    input: Operand[U],
+    *,
+    output_dtype: type[TFloat32] = TFloat32,
+    name: str | None = None,
 ) -> IsotonicRegression[TFloat32]: ...
 
 
 @overload
 def isotonic_regression(
-    input: Operand[U], *, output_dtype: type[UOutputDtype], name: str | None = None
+    input: Operand[U],
+    *,
+    output_dtype: type[UOutputDtype] | DTypeLike,
+    name: str | None = None,
 ) -> IsotonicRegression[UOutputDtype]: ...
 
 
-@overload
 def isotonic_regression(
-    input: Operand[U], *, output_dtype: AnyDTypeLike = TFloat32, name: str | None = None
-) -> IsotonicRegression[AnyDType]: ...
-
-
-def isotonic_regression(
-    input: Operand[U], *, output_dtype: AnyDTypeLike = TFloat32, name: str | None = None
-) -> IsotonicRegression[AnyDType]:
+    input: Operand[U],
+    *,
+    output_dtype: type[UOutputDtype] | DTypeLike = "float32",
+    name: str | None = None,
+) -> IsotonicRegression[UOutputDtype]:
     """`IsotonicRegression.create` in the current scope."""
     return IsotonicRegression.create(
         Scope.current(name), input, output_dtype=output_dtype

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TFloat16, TFloat32
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TFloat16,
+        TFloat32,
+    )
 
 __all__ = ["LSTMBlockCellGrad", "lstm_block_cell_grad"]
 
-T = TypeVar("T", bound="TFloat16 | TFloat32")
-U = TypeVar("U", bound="TFloat16 | TFloat32")
+T = TypeVar("T", bound="TFloat16 | TFloat32", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
 
 
 class LSTMBlockCellGradInputs(OpInputs, Generic[U]):

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MaxPool", "max_pool"]
 
-T = TypeVar("T", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8")
-U = TypeVar("U", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8")
+T = TypeVar(
+    "T", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8", default="AnyDType"
+)
+U = TypeVar(
+    "U", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8", default="AnyDType"
+)
 
 
 class MaxPoolInputs(OpInputs, Generic[U]):

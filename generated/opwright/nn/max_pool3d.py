@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MaxPool3D", "max_pool3d"]
 
-T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32")
+T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
+U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
 
 
 class MaxPool3DInputs(OpInputs, Generic[U]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MaxPool3DGrad", "max_pool3d_grad"]
 
-T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32")
-UInput = TypeVar("UInput", bound="TBfloat16 | TFloat16 | TFloat32")
+T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
+U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
+UInput = TypeVar("UInput", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
 
 
 class MaxPool3DGradInputs(OpInputs, Generic[U]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MaxPoolGradGradWithArgmax", "max_pool_grad_grad_with_argmax"]
 
-Uargmax = TypeVar("Uargmax", bound="TIndex")
-T = TypeVar("T", bound="TReal")
-U = TypeVar("U", bound="TReal")
+Uargmax = TypeVar("Uargmax", bound="TIndex", default="AnyDType")
+T = TypeVar("T", bound="TReal", default="AnyDType")
+U = TypeVar("U", bound="TReal", default="AnyDType")
 
 
 class MaxPoolGradGradWithArgmaxInputs(OpInputs, Generic[U]):

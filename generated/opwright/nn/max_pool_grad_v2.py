@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TInt32, TReal
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TReal
     from typing_extensions import Self
 
 __all__ = ["MaxPoolGradV2", "max_pool_grad_v2"]
 
-T = TypeVar("T", bound="TReal")
-U = TypeVar("U", bound="TReal")
+T = TypeVar("T", bound="TReal", default="AnyDType")
+U = TypeVar("U", bound="TReal", default="AnyDType")
 
 
 class MaxPoolGradV2Inputs(OpInputs, Generic[U]):

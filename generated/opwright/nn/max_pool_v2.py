@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MaxPoolV2", "max_pool_v2"]
 
-T = TypeVar("T", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8")
-U = TypeVar("U", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8")
+T = TypeVar(
+    "T", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8", default="AnyDType"
+)
+U = TypeVar(
+    "U", bound="TFloating | TSigned | TUint8 | TUint16 | TQint8", default="AnyDType"
+)
 
 
 class MaxPoolV2Inputs(OpInputs, Generic[U]):

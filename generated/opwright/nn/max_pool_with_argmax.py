@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MaxPoolWithArgmax", "max_pool_with_argmax"]
 
-Targmax = TypeVar("Targmax", bound="TIndex")
-Uargmax = TypeVar("Uargmax", bound="TIndex")
-T = TypeVar("T", bound="TReal")
-U = TypeVar("U", bound="TReal")
+Targmax = TypeVar("Targmax", bound="TIndex", default="AnyDType")
+Uargmax = TypeVar("Uargmax", bound="TIndex", default="AnyDType")
+T = TypeVar("T", bound="TReal", default="AnyDType")
+U = TypeVar("U", bound="TReal", default="AnyDType")
 
 
 class MaxPoolWithArgmaxInputs(OpInputs, Generic[U]):
@@ -99,6 +100,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        Targmax: type[TInt64] = TInt64,
     ) -> MaxPoolWithArgmax[U, TInt64]: ...
 
     @overload
@@ -110,10 +112,9 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        Targmax: type[Uargmax],
+        Targmax: type[Uargmax] | DTypeLike,
     ) -> MaxPoolWithArgmax[U, Uargmax]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -122,19 +123,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        Targmax: AnyDTypeLike = TInt64,
-    ) -> MaxPoolWithArgmax[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U],
-        ksize: Sequence[int],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        Targmax: AnyDTypeLike = TInt64,
-    ) -> MaxPoolWithArgmax[U, AnyDType]:
+        Targmax: type[Uargmax] | DTypeLike = "int64",
+    ) -> MaxPoolWithArgmax[U, Uargmax]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +139,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolWithArgmax[U, AnyDType] = MaxPoolWithArgmax()
+        op: MaxPoolWithArgmax[U, Uargmax] = MaxPoolWithArgmax()
         opts = MaxPoolWithArgmax.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -198,6 +188,7 @@ def max_pool_with_argmax(
     padding: Literal["SAME", "VALID"],
     *,
     include_batch_in_index: bool = default(False),
+    Targmax: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> MaxPoolWithArgmax[U, TInt64]: ...
 
@@ -210,12 +201,11 @@ def max_pool_with_argmax(
     padding: Literal["SAME", "VALID"],
     *,
     include_batch_in_index: bool = default(False),
-    Targmax: type[Uargmax],
+    Targmax: type[Uargmax] | DTypeLike,
     name: str | None = None,
 ) -> MaxPoolWithArgmax[U, Uargmax]: ...
 
 
-@overload
 def max_pool_with_argmax(
     input: Operand[U],
     ksize: Sequence[int],
@@ -223,21 +213,9 @@ def max_pool_with_argmax(
     padding: Literal["SAME", "VALID"],
     *,
     include_batch_in_index: bool = default(False),
-    Targmax: AnyDTypeLike = TInt64,
+    Targmax: type[Uargmax] | DTypeLike = "int64",
     name: str | None = None,
-) -> MaxPoolWithArgmax[U, AnyDType]: ...
-
-
-def max_pool_with_argmax(
-    input: Operand[U],
-    ksize: Sequence[int],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    include_batch_in_index: bool = default(False),
-    Targmax: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> MaxPoolWithArgmax[U, AnyDType]:
+) -> MaxPoolWithArgmax[U, Uargmax]:
     """`MaxPoolWithArgmax.create` in the current scope, with
     MaxPoolWithArgmax.Options as keywords.
     """

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -26,9 +27,9 @@ __all__ = [
     "quantized_batch_norm_with_global_normalization",
 ]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedBatchNormWithGlobalNormalizationInputs(OpInputs):
@@ -84,7 +85,6 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
     def inputs(self) -> QuantizedBatchNormWithGlobalNormalizationInputs:
         return QuantizedBatchNormWithGlobalNormalizationInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -103,57 +103,10 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         gamma: Operand[Uinput],
         gamma_min: Operand[TFloat32],
         gamma_max: Operand[TFloat32],
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
         variance_epsilon: float,
         scale_after_normalization: bool,
-    ) -> QuantizedBatchNormWithGlobalNormalization[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        t: Operand[Uinput],
-        t_min: Operand[TFloat32],
-        t_max: Operand[TFloat32],
-        m: Operand[Uinput],
-        m_min: Operand[TFloat32],
-        m_max: Operand[TFloat32],
-        v: Operand[Uinput],
-        v_min: Operand[TFloat32],
-        v_max: Operand[TFloat32],
-        beta: Operand[Uinput],
-        beta_min: Operand[TFloat32],
-        beta_max: Operand[TFloat32],
-        gamma: Operand[Uinput],
-        gamma_min: Operand[TFloat32],
-        gamma_max: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-        variance_epsilon: float,
-        scale_after_normalization: bool,
-    ) -> QuantizedBatchNormWithGlobalNormalization[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        t: Operand[Uinput],
-        t_min: Operand[TFloat32],
-        t_max: Operand[TFloat32],
-        m: Operand[Uinput],
-        m_min: Operand[TFloat32],
-        m_max: Operand[TFloat32],
-        v: Operand[Uinput],
-        v_min: Operand[TFloat32],
-        v_max: Operand[TFloat32],
-        beta: Operand[Uinput],
-        beta_min: Operand[TFloat32],
-        beta_max: Operand[TFloat32],
-        gamma: Operand[Uinput],
-        gamma_min: Operand[TFloat32],
-        gamma_max: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-        variance_epsilon: float,
-        scale_after_normalization: bool,
-    ) -> QuantizedBatchNormWithGlobalNormalization[AnyDType]:
+    ) -> QuantizedBatchNormWithGlobalNormalization[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +133,7 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedBatchNormWithGlobalNormalization[AnyDType] = (
+        op: QuantizedBatchNormWithGlobalNormalization[UOutType] = (
             QuantizedBatchNormWithGlobalNormalization()
         )
         refusal = None
@@ -243,7 +196,6 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         )
 
 
-@overload
 def quantized_batch_norm_with_global_normalization(
     t: Operand[Uinput],
     t_min: Operand[TFloat32],
@@ -260,61 +212,12 @@ def quantized_batch_norm_with_global_normalization(
     gamma: Operand[Uinput],
     gamma_min: Operand[TFloat32],
     gamma_max: Operand[TFloat32],
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     variance_epsilon: float,
     scale_after_normalization: bool,
     *,
     name: str | None = None,
-) -> QuantizedBatchNormWithGlobalNormalization[UOutType]: ...
-
-
-@overload
-def quantized_batch_norm_with_global_normalization(
-    t: Operand[Uinput],
-    t_min: Operand[TFloat32],
-    t_max: Operand[TFloat32],
-    m: Operand[Uinput],
-    m_min: Operand[TFloat32],
-    m_max: Operand[TFloat32],
-    v: Operand[Uinput],
-    v_min: Operand[TFloat32],
-    v_max: Operand[TFloat32],
-    beta: Operand[Uinput],
-    beta_min: Operand[TFloat32],
-    beta_max: Operand[TFloat32],
-    gamma: Operand[Uinput],
-    gamma_min: Operand[TFloat32],
-    gamma_max: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    variance_epsilon: float,
-    scale_after_normalization: bool,
-    *,
-    name: str | None = None,
-) -> QuantizedBatchNormWithGlobalNormalization[AnyDType]: ...
-
-
-def quantized_batch_norm_with_global_normalization(
-    t: Operand[Uinput],
-    t_min: Operand[TFloat32],
-    t_max: Operand[TFloat32],
-    m: Operand[Uinput],
-    m_min: Operand[TFloat32],
-    m_max: Operand[TFloat32],
-    v: Operand[Uinput],
-    v_min: Operand[TFloat32],
-    v_max: Operand[TFloat32],
-    beta: Operand[Uinput],
-    beta_min: Operand[TFloat32],
-    beta_max: Operand[TFloat32],
-    gamma: Operand[Uinput],
-    gamma_min: Operand[TFloat32],
-    gamma_max: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    variance_epsilon: float,
-    scale_after_normalization: bool,
-    *,
-    name: str | None = None,
-) -> QuantizedBatchNormWithGlobalNormalization[AnyDType]:
+) -> QuantizedBatchNormWithGlobalNormalization[UOutType]:
     """`QuantizedBatchNormWithGlobalNormalization.create` in the current scope."""
     return QuantizedBatchNormWithGlobalNormalization.create(
         Scope.current(name),

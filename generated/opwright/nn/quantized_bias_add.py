@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedBiasAdd", "quantized_bias_add"]
 
-U1 = TypeVar("U1", bound="TQuantized")
-U2 = TypeVar("U2", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
+U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedBiasAddInputs(OpInputs):
@@ -72,7 +73,6 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
     def inputs(self) -> QuantizedBiasAddInputs:
         return QuantizedBiasAddInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -82,33 +82,8 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         max_input: Operand[TFloat32],
         min_bias: Operand[TFloat32],
         max_bias: Operand[TFloat32],
-        out_type: type[UOutType],
-    ) -> QuantizedBiasAdd[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U1],
-        bias: Operand[U2],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_bias: Operand[TFloat32],
-        max_bias: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-    ) -> QuantizedBiasAdd[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U1],
-        bias: Operand[U2],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_bias: Operand[TFloat32],
-        max_bias: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-    ) -> QuantizedBiasAdd[AnyDType]:
+        out_type: type[UOutType] | DTypeLike,
+    ) -> QuantizedBiasAdd[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +99,7 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedBiasAdd[AnyDType] = QuantizedBiasAdd()
+        op: QuantizedBiasAdd[UOutType] = QuantizedBiasAdd()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,7 +127,6 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         )
 
 
-@overload
 def quantized_bias_add(
     input: Operand[U1],
     bias: Operand[U2],
@@ -160,37 +134,10 @@ def quantized_bias_add(
     max_input: Operand[TFloat32],
     min_bias: Operand[TFloat32],
     max_bias: Operand[TFloat32],
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     *,
     name: str | None = None,
-) -> QuantizedBiasAdd[UOutType]: ...
-
-
-@overload
-def quantized_bias_add(
-    input: Operand[U1],
-    bias: Operand[U2],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_bias: Operand[TFloat32],
-    max_bias: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> QuantizedBiasAdd[AnyDType]: ...
-
-
-def quantized_bias_add(
-    input: Operand[U1],
-    bias: Operand[U2],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_bias: Operand[TFloat32],
-    max_bias: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> QuantizedBiasAdd[AnyDType]:
+) -> QuantizedBiasAdd[UOutType]:
     """`QuantizedBiasAdd.create` in the current scope."""
     return QuantizedBiasAdd.create(
         Scope.current(name),

@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedConv2DAndRelu", "quantized_conv2d_and_relu"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DAndReluInputs(OpInputs):
@@ -120,6 +121,7 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedConv2DAndRelu[TQint32]: ...
 
     @overload
@@ -135,10 +137,9 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DAndRelu[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -151,23 +152,8 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DAndRelu[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DAndRelu[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedConv2DAndRelu[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -187,7 +173,7 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DAndRelu[AnyDType] = QuantizedConv2DAndRelu()
+        op: QuantizedConv2DAndRelu[UOutType] = QuantizedConv2DAndRelu()
         opts = QuantizedConv2DAndRelu.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -246,6 +232,7 @@ def quantized_conv2d_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedConv2DAndRelu[TQint32]: ...
 
@@ -263,12 +250,11 @@ def quantized_conv2d_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DAndRelu[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -281,26 +267,9 @@ def quantized_conv2d_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DAndRelu[AnyDType]: ...
-
-
-def quantized_conv2d_and_relu(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedConv2DAndRelu[AnyDType]:
+) -> QuantizedConv2DAndRelu[UOutType]:
     """`QuantizedConv2DAndRelu.create` in the current scope, with
     QuantizedConv2DAndRelu.Options as keywords.
     """

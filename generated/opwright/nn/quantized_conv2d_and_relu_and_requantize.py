@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQuint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -30,10 +31,10 @@ __all__ = [
     "quantized_conv2d_and_relu_and_requantize",
 ]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DAndReluAndRequantizeInputs(OpInputs):
@@ -127,6 +128,7 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQuint8] = TQuint8,
     ) -> QuantizedConv2DAndReluAndRequantize[TQuint8]: ...
 
     @overload
@@ -144,10 +146,9 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DAndReluAndRequantize[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -162,25 +163,8 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedConv2DAndReluAndRequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        min_freezed_output: Operand[TFloat32],
-        max_freezed_output: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedConv2DAndReluAndRequantize[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "quint8",
+    ) -> QuantizedConv2DAndReluAndRequantize[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -202,7 +186,7 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DAndReluAndRequantize[AnyDType] = (
+        op: QuantizedConv2DAndReluAndRequantize[UOutType] = (
             QuantizedConv2DAndReluAndRequantize()
         )
         opts = (
@@ -280,6 +264,7 @@ def quantized_conv2d_and_relu_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
 ) -> QuantizedConv2DAndReluAndRequantize[TQuint8]: ...
 
@@ -299,12 +284,11 @@ def quantized_conv2d_and_relu_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DAndReluAndRequantize[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -319,28 +303,9 @@ def quantized_conv2d_and_relu_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQuint8,
+    out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedConv2DAndReluAndRequantize[AnyDType]: ...
-
-
-def quantized_conv2d_and_relu_and_requantize(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    min_freezed_output: Operand[TFloat32],
-    max_freezed_output: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQuint8,
-    name: str | None = None,
-) -> QuantizedConv2DAndReluAndRequantize[AnyDType]:
+) -> QuantizedConv2DAndReluAndRequantize[UOutType]:
     """`QuantizedConv2DAndReluAndRequantize.create` in the current scope, with
     QuantizedConv2DAndReluAndRequantize.Options as keywords.
     """

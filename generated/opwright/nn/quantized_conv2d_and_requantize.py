@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedConv2DAndRequantize", "quantized_conv2d_and_requantize"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DAndRequantizeInputs(OpInputs):
@@ -124,6 +125,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint8] = TQint8,
     ) -> QuantizedConv2DAndRequantize[TQint8]: ...
 
     @overload
@@ -141,10 +143,9 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DAndRequantize[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -159,25 +160,8 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint8,
-    ) -> QuantizedConv2DAndRequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        min_freezed_output: Operand[TFloat32],
-        max_freezed_output: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint8,
-    ) -> QuantizedConv2DAndRequantize[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint8",
+    ) -> QuantizedConv2DAndRequantize[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -199,7 +183,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DAndRequantize[AnyDType] = QuantizedConv2DAndRequantize()
+        op: QuantizedConv2DAndRequantize[UOutType] = QuantizedConv2DAndRequantize()
         opts = (
             QuantizedConv2DAndRequantize.Options.merge(options) if options else DEFAULTS
         )
@@ -273,6 +257,7 @@ def quantized_conv2d_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQint8] = TQint8,
     name: str | None = None,
 ) -> QuantizedConv2DAndRequantize[TQint8]: ...
 
@@ -292,12 +277,11 @@ def quantized_conv2d_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DAndRequantize[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -312,28 +296,9 @@ def quantized_conv2d_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint8,
+    out_type: type[UOutType] | DTypeLike = "qint8",
     name: str | None = None,
-) -> QuantizedConv2DAndRequantize[AnyDType]: ...
-
-
-def quantized_conv2d_and_requantize(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    min_freezed_output: Operand[TFloat32],
-    max_freezed_output: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint8,
-    name: str | None = None,
-) -> QuantizedConv2DAndRequantize[AnyDType]:
+) -> QuantizedConv2DAndRequantize[UOutType]:
     """`QuantizedConv2DAndRequantize.create` in the current scope, with
     QuantizedConv2DAndRequantize.Options as keywords.
     """

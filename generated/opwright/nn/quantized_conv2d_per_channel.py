@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedConv2DPerChannel", "quantized_conv2d_per_channel"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DPerChannelInputs(OpInputs):
@@ -113,6 +114,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedConv2DPerChannel[TQint32]: ...
 
     @overload
@@ -128,10 +130,9 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DPerChannel[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -144,23 +145,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DPerChannel[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DPerChannel[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedConv2DPerChannel[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +166,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DPerChannel[AnyDType] = QuantizedConv2DPerChannel()
+        op: QuantizedConv2DPerChannel[UOutType] = QuantizedConv2DPerChannel()
         opts = QuantizedConv2DPerChannel.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -235,6 +221,7 @@ def quantized_conv2d_per_channel(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedConv2DPerChannel[TQint32]: ...
 
@@ -251,12 +238,11 @@ def quantized_conv2d_per_channel(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DPerChannel[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_per_channel(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -268,25 +254,9 @@ def quantized_conv2d_per_channel(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DPerChannel[AnyDType]: ...
-
-
-def quantized_conv2d_per_channel(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedConv2DPerChannel[AnyDType]:
+) -> QuantizedConv2DPerChannel[UOutType]:
     """`QuantizedConv2DPerChannel.create` in the current scope, with
     QuantizedConv2DPerChannel.Options as keywords.
     """

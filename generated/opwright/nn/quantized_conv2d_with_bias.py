@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedConv2DWithBias", "quantized_conv2d_with_bias"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DWithBiasInputs(OpInputs):
@@ -122,6 +123,7 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedConv2DWithBias[TQint32]: ...
 
     @overload
@@ -138,10 +140,9 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DWithBias[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -155,24 +156,8 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DWithBias[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        bias: Operand[TFloat32],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DWithBias[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedConv2DWithBias[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +178,7 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBias[AnyDType] = QuantizedConv2DWithBias()
+        op: QuantizedConv2DWithBias[UOutType] = QuantizedConv2DWithBias()
         opts = QuantizedConv2DWithBias.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -254,6 +239,7 @@ def quantized_conv2d_with_bias(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedConv2DWithBias[TQint32]: ...
 
@@ -272,12 +258,11 @@ def quantized_conv2d_with_bias(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DWithBias[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_with_bias(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -291,27 +276,9 @@ def quantized_conv2d_with_bias(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DWithBias[AnyDType]: ...
-
-
-def quantized_conv2d_with_bias(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    bias: Operand[TFloat32],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedConv2DWithBias[AnyDType]:
+) -> QuantizedConv2DWithBias[UOutType]:
     """`QuantizedConv2DWithBias.create` in the current scope, with
     QuantizedConv2DWithBias.Options as keywords.
     """

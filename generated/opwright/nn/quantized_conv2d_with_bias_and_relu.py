@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedConv2DWithBiasAndRelu", "quantized_conv2d_with_bias_and_relu"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DWithBiasAndReluInputs(OpInputs):
@@ -122,6 +123,7 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedConv2DWithBiasAndRelu[TQint32]: ...
 
     @overload
@@ -138,10 +140,9 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DWithBiasAndRelu[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -155,24 +156,8 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DWithBiasAndRelu[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        bias: Operand[TFloat32],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DWithBiasAndRelu[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedConv2DWithBiasAndRelu[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +178,7 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasAndRelu[AnyDType] = QuantizedConv2DWithBiasAndRelu()
+        op: QuantizedConv2DWithBiasAndRelu[UOutType] = QuantizedConv2DWithBiasAndRelu()
         opts = (
             QuantizedConv2DWithBiasAndRelu.Options.merge(options)
             if options
@@ -258,6 +243,7 @@ def quantized_conv2d_with_bias_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedConv2DWithBiasAndRelu[TQint32]: ...
 
@@ -276,12 +262,11 @@ def quantized_conv2d_with_bias_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DWithBiasAndRelu[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_with_bias_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -295,27 +280,9 @@ def quantized_conv2d_with_bias_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRelu[AnyDType]: ...
-
-
-def quantized_conv2d_with_bias_and_relu(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    bias: Operand[TFloat32],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRelu[AnyDType]:
+) -> QuantizedConv2DWithBiasAndRelu[UOutType]:
     """`QuantizedConv2DWithBiasAndRelu.create` in the current scope, with
     QuantizedConv2DWithBiasAndRelu.Options as keywords.
     """

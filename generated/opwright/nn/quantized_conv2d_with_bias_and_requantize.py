@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -31,11 +32,11 @@ __all__ = [
     "quantized_conv2d_with_bias_and_requantize",
 ]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DWithBiasAndRequantizeInputs(OpInputs):
@@ -135,6 +136,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint8] = TQint8,
     ) -> QuantizedConv2DWithBiasAndRequantize[TQint8]: ...
 
     @overload
@@ -153,10 +155,9 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DWithBiasAndRequantize[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -172,26 +173,8 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint8,
-    ) -> QuantizedConv2DWithBiasAndRequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        bias: Operand[Ubias],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        min_freezed_output: Operand[TFloat32],
-        max_freezed_output: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint8,
-    ) -> QuantizedConv2DWithBiasAndRequantize[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint8",
+    ) -> QuantizedConv2DWithBiasAndRequantize[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -214,7 +197,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasAndRequantize[AnyDType] = (
+        op: QuantizedConv2DWithBiasAndRequantize[UOutType] = (
             QuantizedConv2DWithBiasAndRequantize()
         )
         opts = (
@@ -295,6 +278,7 @@ def quantized_conv2d_with_bias_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQint8] = TQint8,
     name: str | None = None,
 ) -> QuantizedConv2DWithBiasAndRequantize[TQint8]: ...
 
@@ -315,12 +299,11 @@ def quantized_conv2d_with_bias_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DWithBiasAndRequantize[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_with_bias_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -336,29 +319,9 @@ def quantized_conv2d_with_bias_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint8,
+    out_type: type[UOutType] | DTypeLike = "qint8",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRequantize[AnyDType]: ...
-
-
-def quantized_conv2d_with_bias_and_requantize(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    bias: Operand[Ubias],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    min_freezed_output: Operand[TFloat32],
-    max_freezed_output: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint8,
-    name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRequantize[AnyDType]:
+) -> QuantizedConv2DWithBiasAndRequantize[UOutType]:
     """`QuantizedConv2DWithBiasAndRequantize.create` in the current scope, with
     QuantizedConv2DWithBiasAndRequantize.Options as keywords.
     """

@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -30,10 +31,10 @@ __all__ = [
     "quantized_conv2d_with_bias_sum_and_relu",
 ]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedConv2DWithBiasSumAndReluInputs(OpInputs):
@@ -127,6 +128,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedConv2DWithBiasSumAndRelu[TQint32]: ...
 
     @overload
@@ -144,10 +146,9 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedConv2DWithBiasSumAndRelu[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -162,25 +163,8 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DWithBiasSumAndRelu[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        bias: Operand[TFloat32],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        summand: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedConv2DWithBiasSumAndRelu[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedConv2DWithBiasSumAndRelu[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -202,7 +186,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasSumAndRelu[AnyDType] = (
+        op: QuantizedConv2DWithBiasSumAndRelu[UOutType] = (
             QuantizedConv2DWithBiasSumAndRelu()
         )
         opts = (
@@ -280,6 +264,7 @@ def quantized_conv2d_with_bias_sum_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedConv2DWithBiasSumAndRelu[TQint32]: ...
 
@@ -299,12 +284,11 @@ def quantized_conv2d_with_bias_sum_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedConv2DWithBiasSumAndRelu[UOutType]: ...
 
 
-@overload
 def quantized_conv2d_with_bias_sum_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -319,28 +303,9 @@ def quantized_conv2d_with_bias_sum_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndRelu[AnyDType]: ...
-
-
-def quantized_conv2d_with_bias_sum_and_relu(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    bias: Operand[TFloat32],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    summand: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndRelu[AnyDType]:
+) -> QuantizedConv2DWithBiasSumAndRelu[UOutType]:
     """`QuantizedConv2DWithBiasSumAndRelu.create` in the current scope, with
     QuantizedConv2DWithBiasSumAndRelu.Options as keywords.
     """

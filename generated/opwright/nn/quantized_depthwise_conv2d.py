@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedDepthwiseConv2D", "quantized_depthwise_conv2d"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedDepthwiseConv2DInputs(OpInputs):
@@ -113,6 +114,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedDepthwiseConv2D[TQint32]: ...
 
     @overload
@@ -128,10 +130,9 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedDepthwiseConv2D[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -144,23 +145,8 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedDepthwiseConv2D[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedDepthwiseConv2D[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedDepthwiseConv2D[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +166,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2D[AnyDType] = QuantizedDepthwiseConv2D()
+        op: QuantizedDepthwiseConv2D[UOutType] = QuantizedDepthwiseConv2D()
         opts = QuantizedDepthwiseConv2D.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -235,6 +221,7 @@ def quantized_depthwise_conv2d(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2D[TQint32]: ...
 
@@ -251,12 +238,11 @@ def quantized_depthwise_conv2d(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2D[UOutType]: ...
 
 
-@overload
 def quantized_depthwise_conv2d(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -268,25 +254,9 @@ def quantized_depthwise_conv2d(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2D[AnyDType]: ...
-
-
-def quantized_depthwise_conv2d(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedDepthwiseConv2D[AnyDType]:
+) -> QuantizedDepthwiseConv2D[UOutType]:
     """`QuantizedDepthwiseConv2D.create` in the current scope, with
     QuantizedDepthwiseConv2D.Options as keywords.
     """

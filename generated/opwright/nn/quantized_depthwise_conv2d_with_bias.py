@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedDepthwiseConv2DWithBias", "quantized_depthwise_conv2d_with_bias"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedDepthwiseConv2DWithBiasInputs(OpInputs):
@@ -115,6 +116,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedDepthwiseConv2DWithBias[TQint32]: ...
 
     @overload
@@ -131,10 +133,9 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedDepthwiseConv2DWithBias[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -148,24 +149,8 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedDepthwiseConv2DWithBias[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        bias: Operand[TFloat32],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedDepthwiseConv2DWithBias[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedDepthwiseConv2DWithBias[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -186,7 +171,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2DWithBias[AnyDType] = (
+        op: QuantizedDepthwiseConv2DWithBias[UOutType] = (
             QuantizedDepthwiseConv2DWithBias()
         )
         opts = (
@@ -249,6 +234,7 @@ def quantized_depthwise_conv2d_with_bias(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2DWithBias[TQint32]: ...
 
@@ -266,12 +252,11 @@ def quantized_depthwise_conv2d_with_bias(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2DWithBias[UOutType]: ...
 
 
-@overload
 def quantized_depthwise_conv2d_with_bias(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -284,26 +269,9 @@ def quantized_depthwise_conv2d_with_bias(
     padding: Literal["SAME", "VALID"],
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBias[AnyDType]: ...
-
-
-def quantized_depthwise_conv2d_with_bias(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    bias: Operand[TFloat32],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBias[AnyDType]:
+) -> QuantizedDepthwiseConv2DWithBias[UOutType]:
     """`QuantizedDepthwiseConv2DWithBias.create` in the current scope, with
     QuantizedDepthwiseConv2DWithBias.Options as keywords.
     """

@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQint32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -30,10 +31,10 @@ __all__ = [
     "quantized_depthwise_conv2d_with_bias_and_relu",
 ]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedDepthwiseConv2DWithBiasAndReluInputs(OpInputs):
@@ -125,6 +126,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQint32] = TQint32,
     ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[TQint32]: ...
 
     @overload
@@ -141,10 +143,9 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -158,24 +159,8 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        bias: Operand[TFloat32],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQint32,
-    ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "qint32",
+    ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -196,7 +181,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2DWithBiasAndRelu[AnyDType] = (
+        op: QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType] = (
             QuantizedDepthwiseConv2DWithBiasAndRelu()
         )
         opts = (
@@ -263,6 +248,7 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQint32] = TQint32,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[TQint32]: ...
 
@@ -281,12 +267,11 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType]: ...
 
 
-@overload
 def quantized_depthwise_conv2d_with_bias_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -300,27 +285,9 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
+    out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndRelu[AnyDType]: ...
-
-
-def quantized_depthwise_conv2d_with_bias_and_relu(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    bias: Operand[TFloat32],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQint32,
-    name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndRelu[AnyDType]:
+) -> QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType]:
     """`QuantizedDepthwiseConv2DWithBiasAndRelu.create` in the current scope, with
     QuantizedDepthwiseConv2DWithBiasAndRelu.Options as keywords.
     """

@@ -5,21 +5,22 @@ function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQuint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -33,11 +34,11 @@ __all__ = [
     "quantized_depthwise_conv2d_with_bias_and_relu_and_requantize",
 ]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-Ufilter = TypeVar("Ufilter", bound="TQuantized")
-Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
+Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeInputs(OpInputs):
@@ -141,6 +142,7 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        out_type: type[TQuint8] = TQuint8,
     ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[TQuint8]: ...
 
     @overload
@@ -159,10 +161,9 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -178,26 +179,8 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        filter: Operand[Ufilter],
-        bias: Operand[Ubias],
-        min_input: Operand[TFloat32],
-        max_input: Operand[TFloat32],
-        min_filter: Operand[TFloat32],
-        max_filter: Operand[TFloat32],
-        min_freezed_output: Operand[TFloat32],
-        max_freezed_output: Operand[TFloat32],
-        strides: Sequence[int],
-        padding: Literal["SAME", "VALID"],
-        *options: Options,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "quint8",
+    ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -220,7 +203,7 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[AnyDType] = (
+        op: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType] = (
             QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize()
         )
         opts = (
@@ -301,6 +284,7 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
+    out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[TQuint8]: ...
 
@@ -321,12 +305,11 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType]: ...
 
 
-@overload
 def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -342,29 +325,9 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     *,
     dilations: Sequence[int] = default((1, 1, 1, 1)),
     padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQuint8,
+    out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[AnyDType]: ...
-
-
-def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
-    input: Operand[Uinput],
-    filter: Operand[Ufilter],
-    bias: Operand[Ubias],
-    min_input: Operand[TFloat32],
-    max_input: Operand[TFloat32],
-    min_filter: Operand[TFloat32],
-    max_filter: Operand[TFloat32],
-    min_freezed_output: Operand[TFloat32],
-    max_freezed_output: Operand[TFloat32],
-    strides: Sequence[int],
-    padding: Literal["SAME", "VALID"],
-    *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
-    out_type: AnyDTypeLike = TQuint8,
-    name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[AnyDType]:
+) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType]:
     """`QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.create` in the current
     scope, with QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options as
     keywords.

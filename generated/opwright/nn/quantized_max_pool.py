@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import DType, Operand, Output, TFloat32, TQuantized
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TFloat32,
+        TQuantized,
+    )
 
 __all__ = ["QuantizedMaxPool", "quantized_max_pool"]
 
-T = TypeVar("T", bound="TQuantized")
-U = TypeVar("U", bound="TQuantized")
+T = TypeVar("T", bound="TQuantized", default="AnyDType")
+U = TypeVar("U", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedMaxPoolInputs(OpInputs, Generic[U]):

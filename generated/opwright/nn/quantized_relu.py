@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQuint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedRelu", "quantized_relu"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedReluInputs(OpInputs):
@@ -72,6 +73,8 @@ class QuantizedRelu(Op, Generic[OutType]):
         features: Operand[Uinput],
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
+        *,
+        out_type: type[TQuint8] = TQuint8,
     ) -> QuantizedRelu[TQuint8]: ...
 
     @overload
@@ -82,10 +85,9 @@ class QuantizedRelu(Op, Generic[OutType]):
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
         *,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedRelu[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -93,18 +95,8 @@ class QuantizedRelu(Op, Generic[OutType]):
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
         *,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedRelu[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        features: Operand[Uinput],
-        min_features: Operand[TFloat32],
-        max_features: Operand[TFloat32],
-        *,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedRelu[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "quint8",
+    ) -> QuantizedRelu[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +110,7 @@ class QuantizedRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedRelu[AnyDType] = QuantizedRelu()
+        op: QuantizedRelu[UOutType] = QuantizedRelu()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +141,7 @@ def quantized_relu(
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
     *,
+    out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
 ) -> QuantizedRelu[TQuint8]: ...
 
@@ -159,30 +152,19 @@ def quantized_relu(
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedRelu[UOutType]: ...
 
 
-@overload
 def quantized_relu(
     features: Operand[Uinput],
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
     *,
-    out_type: AnyDTypeLike = TQuint8,
+    out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedRelu[AnyDType]: ...
-
-
-def quantized_relu(
-    features: Operand[Uinput],
-    min_features: Operand[TFloat32],
-    max_features: Operand[TFloat32],
-    *,
-    out_type: AnyDTypeLike = TQuint8,
-    name: str | None = None,
-) -> QuantizedRelu[AnyDType]:
+) -> QuantizedRelu[UOutType]:
     """`QuantizedRelu.create` in the current scope."""
     return QuantizedRelu.create(
         Scope.current(name), features, min_features, max_features, out_type=out_type

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQuint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizedReluX", "quantized_relu_x"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedReluXInputs(OpInputs):
@@ -74,6 +75,8 @@ class QuantizedReluX(Op, Generic[OutType]):
         max_value: Operand[TFloat32],
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
+        *,
+        out_type: type[TQuint8] = TQuint8,
     ) -> QuantizedReluX[TQuint8]: ...
 
     @overload
@@ -85,10 +88,9 @@ class QuantizedReluX(Op, Generic[OutType]):
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
         *,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
     ) -> QuantizedReluX[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -97,19 +99,8 @@ class QuantizedReluX(Op, Generic[OutType]):
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
         *,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedReluX[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        features: Operand[Uinput],
-        max_value: Operand[TFloat32],
-        min_features: Operand[TFloat32],
-        max_features: Operand[TFloat32],
-        *,
-        out_type: AnyDTypeLike = TQuint8,
-    ) -> QuantizedReluX[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "quint8",
+    ) -> QuantizedReluX[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +115,7 @@ class QuantizedReluX(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedReluX[AnyDType] = QuantizedReluX()
+        op: QuantizedReluX[UOutType] = QuantizedReluX()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +148,7 @@ def quantized_relu_x(
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
     *,
+    out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
 ) -> QuantizedReluX[TQuint8]: ...
 
@@ -168,32 +160,20 @@ def quantized_relu_x(
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedReluX[UOutType]: ...
 
 
-@overload
 def quantized_relu_x(
     features: Operand[Uinput],
     max_value: Operand[TFloat32],
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
     *,
-    out_type: AnyDTypeLike = TQuint8,
+    out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedReluX[AnyDType]: ...
-
-
-def quantized_relu_x(
-    features: Operand[Uinput],
-    max_value: Operand[TFloat32],
-    min_features: Operand[TFloat32],
-    max_features: Operand[TFloat32],
-    *,
-    out_type: AnyDTypeLike = TQuint8,
-    name: str | None = None,
-) -> QuantizedReluX[AnyDType]:
+) -> QuantizedReluX[UOutType]:
     """`QuantizedReluX.create` in the current scope."""
     return QuantizedReluX.create(
         Scope.current(name),

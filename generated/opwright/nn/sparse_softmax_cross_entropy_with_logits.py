@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,9 +25,9 @@ __all__ = [
     "sparse_softmax_cross_entropy_with_logits",
 ]
 
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
-Ulabels = TypeVar("Ulabels", bound="TIndex")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
+Ulabels = TypeVar("Ulabels", bound="TIndex", default="AnyDType")
 
 
 class SparseSoftmaxCrossEntropyWithLogitsInputs(OpInputs, Generic[U]):

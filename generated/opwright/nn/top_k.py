@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TInt32, TReal
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TReal
     from typing_extensions import Self
 
 __all__ = ["TopK", "top_k"]
 
-T = TypeVar("T", bound="TReal")
-U = TypeVar("U", bound="TReal")
+T = TypeVar("T", bound="TReal", default="AnyDType")
+U = TypeVar("U", bound="TReal", default="AnyDType")
 
 
 class TopKInputs(OpInputs, Generic[U]):

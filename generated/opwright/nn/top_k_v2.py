@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["TopKV2", "top_k_v2"]
 
-T = TypeVar("T", bound="TReal")
-U = TypeVar("U", bound="TReal")
-Uk = TypeVar("Uk", bound="TInt16 | TIndex")
-IndexType = TypeVar("IndexType", bound="TInt16 | TIndex")
-UIndexType = TypeVar("UIndexType", bound="TInt16 | TIndex")
+T = TypeVar("T", bound="TReal", default="AnyDType")
+U = TypeVar("U", bound="TReal", default="AnyDType")
+Uk = TypeVar("Uk", bound="TInt16 | TIndex", default="AnyDType")
+IndexType = TypeVar("IndexType", bound="TInt16 | TIndex", default="AnyDType")
+UIndexType = TypeVar("UIndexType", bound="TInt16 | TIndex", default="AnyDType")
 
 
 class TopKV2Inputs(OpInputs, Generic[U]):
@@ -94,7 +95,11 @@ class TopKV2(Op, Generic[T, IndexType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], k: Operand[Uk], *options: Options
+        scope: Scope,
+        input: Operand[U],
+        k: Operand[Uk],
+        *options: Options,
+        index_type: type[TInt32] = TInt32,
     ) -> TopKV2[U, TInt32]: ...
 
     @overload
@@ -104,27 +109,17 @@ class TopKV2(Op, Generic[T, IndexType]):
         input: Operand[U],
         k: Operand[Uk],
         *options: Options,
-        index_type: type[UIndexType],
+        index_type: type[UIndexType] | DTypeLike,
     ) -> TopKV2[U, UIndexType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         k: Operand[Uk],
         *options: Options,
-        index_type: AnyDTypeLike = TInt32,
-    ) -> TopKV2[U, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U],
-        k: Operand[Uk],
-        *options: Options,
-        index_type: AnyDTypeLike = TInt32,
-    ) -> TopKV2[U, AnyDType]:
+        index_type: type[UIndexType] | DTypeLike = "int32",
+    ) -> TopKV2[U, UIndexType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -137,7 +132,7 @@ class TopKV2(Op, Generic[T, IndexType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TopKV2[U, AnyDType] = TopKV2()
+        op: TopKV2[U, UIndexType] = TopKV2()
         opts = TopKV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -173,6 +168,7 @@ def top_k_v2(
     k: Operand[Uk],
     *,
     sorted: bool = default(True),
+    index_type: type[TInt32] = TInt32,
     name: str | None = None,
 ) -> TopKV2[U, TInt32]: ...
 
@@ -183,30 +179,19 @@ def top_k_v2(
     k: Operand[Uk],
     *,
     sorted: bool = default(True),
-    index_type: type[UIndexType],
+    index_type: type[UIndexType] | DTypeLike,
     name: str | None = None,
 ) -> TopKV2[U, UIndexType]: ...
 
 
-@overload
 def top_k_v2(
     input: Operand[U],
     k: Operand[Uk],
     *,
     sorted: bool = default(True),
-    index_type: AnyDTypeLike = TInt32,
+    index_type: type[UIndexType] | DTypeLike = "int32",
     name: str | None = None,
-) -> TopKV2[U, AnyDType]: ...
-
-
-def top_k_v2(
-    input: Operand[U],
-    k: Operand[Uk],
-    *,
-    sorted: bool = default(True),
-    index_type: AnyDTypeLike = TInt32,
-    name: str | None = None,
-) -> TopKV2[U, AnyDType]:
+) -> TopKV2[U, UIndexType]:
     """`TopKV2.create` in the current scope, with TopKV2.Options as keywords."""
     return TopKV2.create(
         Scope.current(name),

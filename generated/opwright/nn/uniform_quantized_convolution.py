@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UniformQuantizedConvolution", "uniform_quantized_convolution"]
 
-Uin = TypeVar("Uin", bound="TQint8")
-Tout = TypeVar("Tout", bound="TQint32")
-Uout = TypeVar("Uout", bound="TQint32")
+Uin = TypeVar("Uin", bound="TQint8", default="AnyDType")
+Tout = TypeVar("Tout", bound="TQint32", default="AnyDType")
+Uout = TypeVar("Uout", bound="TQint32", default="AnyDType")
 
 
 class UniformQuantizedConvolutionInputs(OpInputs):
@@ -190,7 +191,6 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -202,7 +202,7 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
         rhs_zero_points: Operand[TInt32],
         output_scales: Operand[TFloat32],
         output_zero_points: Operand[TInt32],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         padding: StringLike,
         lhs_quantization_min_val: int,
         lhs_quantization_max_val: int,
@@ -211,52 +211,7 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
         output_quantization_min_val: int,
         output_quantization_max_val: int,
         *options: Options,
-    ) -> UniformQuantizedConvolution[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Uin],
-        rhs: Operand[Uin],
-        lhs_scales: Operand[TFloat32],
-        lhs_zero_points: Operand[TInt32],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        output_scales: Operand[TFloat32],
-        output_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        padding: StringLike,
-        lhs_quantization_min_val: int,
-        lhs_quantization_max_val: int,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        output_quantization_min_val: int,
-        output_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedConvolution[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Uin],
-        rhs: Operand[Uin],
-        lhs_scales: Operand[TFloat32],
-        lhs_zero_points: Operand[TInt32],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        output_scales: Operand[TFloat32],
-        output_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        padding: StringLike,
-        lhs_quantization_min_val: int,
-        lhs_quantization_max_val: int,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        output_quantization_min_val: int,
-        output_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedConvolution[AnyDType]:
+    ) -> UniformQuantizedConvolution[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -282,7 +237,7 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedConvolution[AnyDType] = UniformQuantizedConvolution()
+        op: UniformQuantizedConvolution[Uout] = UniformQuantizedConvolution()
         opts = (
             UniformQuantizedConvolution.Options.merge(options) if options else DEFAULTS
         )
@@ -380,7 +335,6 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
 DEFAULTS = UniformQuantizedConvolution.Options()
 
 
-@overload
 def uniform_quantized_convolution(
     lhs: Operand[Uin],
     rhs: Operand[Uin],
@@ -390,7 +344,7 @@ def uniform_quantized_convolution(
     rhs_zero_points: Operand[TInt32],
     output_scales: Operand[TFloat32],
     output_zero_points: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     padding: StringLike,
     lhs_quantization_min_val: int,
     lhs_quantization_max_val: int,
@@ -410,72 +364,7 @@ def uniform_quantized_convolution(
     rhs_quantization_axis: int = default(-1),
     output_quantization_axis: int = default(-1),
     name: str | None = None,
-) -> UniformQuantizedConvolution[Uout]: ...
-
-
-@overload
-def uniform_quantized_convolution(
-    lhs: Operand[Uin],
-    rhs: Operand[Uin],
-    lhs_scales: Operand[TFloat32],
-    lhs_zero_points: Operand[TInt32],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    output_scales: Operand[TFloat32],
-    output_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    padding: StringLike,
-    lhs_quantization_min_val: int,
-    lhs_quantization_max_val: int,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    *,
-    window_strides: Sequence[int] = default(()),
-    explicit_padding: Sequence[int] = default(()),
-    lhs_dilation: Sequence[int] = default(()),
-    rhs_dilation: Sequence[int] = default(()),
-    batch_group_count: int = default(1),
-    feature_group_count: int = default(1),
-    dimension_numbers: StringLike = default(""),
-    lhs_quantization_axis: int = default(-1),
-    rhs_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedConvolution[AnyDType]: ...
-
-
-def uniform_quantized_convolution(
-    lhs: Operand[Uin],
-    rhs: Operand[Uin],
-    lhs_scales: Operand[TFloat32],
-    lhs_zero_points: Operand[TInt32],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    output_scales: Operand[TFloat32],
-    output_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    padding: StringLike,
-    lhs_quantization_min_val: int,
-    lhs_quantization_max_val: int,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    *,
-    window_strides: Sequence[int] = default(()),
-    explicit_padding: Sequence[int] = default(()),
-    lhs_dilation: Sequence[int] = default(()),
-    rhs_dilation: Sequence[int] = default(()),
-    batch_group_count: int = default(1),
-    feature_group_count: int = default(1),
-    dimension_numbers: StringLike = default(""),
-    lhs_quantization_axis: int = default(-1),
-    rhs_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedConvolution[AnyDType]:
+) -> UniformQuantizedConvolution[Uout]:
     """`UniformQuantizedConvolution.create` in the current scope, with
     UniformQuantizedConvolution.Options as keywords.
     """

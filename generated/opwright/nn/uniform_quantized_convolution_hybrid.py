@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["UniformQuantizedConvolutionHybrid", "uniform_quantized_convolution_hybrid"]
 
-Ulhs = TypeVar("Ulhs", bound="TFloat32")
-Urhs = TypeVar("Urhs", bound="TQint8")
-Tout = TypeVar("Tout", bound="TFloat32")
-Uout = TypeVar("Uout", bound="TFloat32")
+Ulhs = TypeVar("Ulhs", bound="TFloat32", default="AnyDType")
+Urhs = TypeVar("Urhs", bound="TQint8", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32", default="AnyDType")
 
 
 class UniformQuantizedConvolutionHybridInputs(OpInputs):
@@ -166,7 +167,6 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -174,41 +174,12 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
         rhs: Operand[Urhs],
         rhs_scales: Operand[TFloat32],
         rhs_zero_points: Operand[TInt32],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         padding: StringLike,
         rhs_quantization_min_val: int,
         rhs_quantization_max_val: int,
         *options: Options,
-    ) -> UniformQuantizedConvolutionHybrid[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Ulhs],
-        rhs: Operand[Urhs],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        padding: StringLike,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedConvolutionHybrid[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Ulhs],
-        rhs: Operand[Urhs],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        padding: StringLike,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedConvolutionHybrid[AnyDType]:
+    ) -> UniformQuantizedConvolutionHybrid[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -226,7 +197,7 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedConvolutionHybrid[AnyDType] = (
+        op: UniformQuantizedConvolutionHybrid[Uout] = (
             UniformQuantizedConvolutionHybrid()
         )
         opts = (
@@ -297,13 +268,12 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
 DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
 
 
-@overload
 def uniform_quantized_convolution_hybrid(
     lhs: Operand[Ulhs],
     rhs: Operand[Urhs],
     rhs_scales: Operand[TFloat32],
     rhs_zero_points: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     padding: StringLike,
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
@@ -317,52 +287,7 @@ def uniform_quantized_convolution_hybrid(
     dimension_numbers: StringLike = default(""),
     rhs_quantization_axis: int = default(-1),
     name: str | None = None,
-) -> UniformQuantizedConvolutionHybrid[Uout]: ...
-
-
-@overload
-def uniform_quantized_convolution_hybrid(
-    lhs: Operand[Ulhs],
-    rhs: Operand[Urhs],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    padding: StringLike,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    *,
-    window_strides: Sequence[int] = default(()),
-    explicit_padding: Sequence[int] = default(()),
-    lhs_dilation: Sequence[int] = default(()),
-    rhs_dilation: Sequence[int] = default(()),
-    batch_group_count: int = default(1),
-    feature_group_count: int = default(1),
-    dimension_numbers: StringLike = default(""),
-    rhs_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedConvolutionHybrid[AnyDType]: ...
-
-
-def uniform_quantized_convolution_hybrid(
-    lhs: Operand[Ulhs],
-    rhs: Operand[Urhs],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    padding: StringLike,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    *,
-    window_strides: Sequence[int] = default(()),
-    explicit_padding: Sequence[int] = default(()),
-    lhs_dilation: Sequence[int] = default(()),
-    rhs_dilation: Sequence[int] = default(()),
-    batch_group_count: int = default(1),
-    feature_group_count: int = default(1),
-    dimension_numbers: StringLike = default(""),
-    rhs_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedConvolutionHybrid[AnyDType]:
+) -> UniformQuantizedConvolutionHybrid[Uout]:
     """`UniformQuantizedConvolutionHybrid.create` in the current scope, with
     UniformQuantizedConvolutionHybrid.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TBfloat16,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Dequantize", "dequantize"]
 
-U = TypeVar("U", bound="TQuantized")
-Dtype = TypeVar("Dtype", bound="TBfloat16 | TFloat32")
-UDtype = TypeVar("UDtype", bound="TBfloat16 | TFloat32")
+U = TypeVar("U", bound="TQuantized", default="AnyDType")
+Dtype = TypeVar("Dtype", bound="TBfloat16 | TFloat32", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TBfloat16 | TFloat32", default="AnyDType")
 
 
 class DequantizeInputs(OpInputs):
@@ -112,6 +113,7 @@ class Dequantize(Op, Generic[Dtype]):
         min_range: Operand[TFloat32],
         max_range: Operand[TFloat32],
         *options: Options,
+        dtype: type[TFloat32] = TFloat32,
     ) -> Dequantize[TFloat32]: ...
 
     @overload
@@ -122,10 +124,9 @@ class Dequantize(Op, Generic[Dtype]):
         min_range: Operand[TFloat32],
         max_range: Operand[TFloat32],
         *options: Options,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> Dequantize[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -133,18 +134,8 @@ class Dequantize(Op, Generic[Dtype]):
         min_range: Operand[TFloat32],
         max_range: Operand[TFloat32],
         *options: Options,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> Dequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[U],
-        min_range: Operand[TFloat32],
-        max_range: Operand[TFloat32],
-        *options: Options,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> Dequantize[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> Dequantize[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,7 +149,7 @@ class Dequantize(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Dequantize[AnyDType] = Dequantize()
+        op: Dequantize[UDtype] = Dequantize()
         opts = Dequantize.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -207,6 +198,7 @@ def dequantize(
     mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
     narrow_range: bool = default(False),
     axis: int = default(-1),
+    dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> Dequantize[TFloat32]: ...
 
@@ -220,12 +212,11 @@ def dequantize(
     mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
     narrow_range: bool = default(False),
     axis: int = default(-1),
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> Dequantize[UDtype]: ...
 
 
-@overload
 def dequantize(
     input: Operand[U],
     min_range: Operand[TFloat32],
@@ -234,22 +225,9 @@ def dequantize(
     mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
     narrow_range: bool = default(False),
     axis: int = default(-1),
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> Dequantize[AnyDType]: ...
-
-
-def dequantize(
-    input: Operand[U],
-    min_range: Operand[TFloat32],
-    max_range: Operand[TFloat32],
-    *,
-    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> Dequantize[AnyDType]:
+) -> Dequantize[UDtype]:
     """`Dequantize.create` in the current scope, with Dequantize.Options as keywords."""
     return Dequantize.create(
         Scope.current(name),

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizeDownAndShrinkRange", "quantize_down_and_shrink_range"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class QuantizeDownAndShrinkRangeInputs(OpInputs):
@@ -65,34 +66,14 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
     def inputs(self) -> QuantizeDownAndShrinkRangeInputs:
         return QuantizeDownAndShrinkRangeInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[Uinput],
         input_min: Operand[TFloat32],
         input_max: Operand[TFloat32],
-        out_type: type[UOutType],
-    ) -> QuantizeDownAndShrinkRange[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        input_min: Operand[TFloat32],
-        input_max: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-    ) -> QuantizeDownAndShrinkRange[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        input_min: Operand[TFloat32],
-        input_max: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-    ) -> QuantizeDownAndShrinkRange[AnyDType]:
+        out_type: type[UOutType] | DTypeLike,
+    ) -> QuantizeDownAndShrinkRange[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,7 +86,7 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeDownAndShrinkRange[AnyDType] = QuantizeDownAndShrinkRange()
+        op: QuantizeDownAndShrinkRange[UOutType] = QuantizeDownAndShrinkRange()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,36 +108,14 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         )
 
 
-@overload
 def quantize_down_and_shrink_range(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],
     input_max: Operand[TFloat32],
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     *,
     name: str | None = None,
-) -> QuantizeDownAndShrinkRange[UOutType]: ...
-
-
-@overload
-def quantize_down_and_shrink_range(
-    input: Operand[Uinput],
-    input_min: Operand[TFloat32],
-    input_max: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> QuantizeDownAndShrinkRange[AnyDType]: ...
-
-
-def quantize_down_and_shrink_range(
-    input: Operand[Uinput],
-    input_min: Operand[TFloat32],
-    input_max: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> QuantizeDownAndShrinkRange[AnyDType]:
+) -> QuantizeDownAndShrinkRange[UOutType]:
     """`QuantizeDownAndShrinkRange.create` in the current scope."""
     return QuantizeDownAndShrinkRange.create(
         Scope.current(name), input, input_min, input_max, out_type

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizeV2", "quantize_v2"]
 
-T = TypeVar("T", bound="TQuantized")
-U = TypeVar("U", bound="TQuantized")
+T = TypeVar("T", bound="TQuantized", default="AnyDType")
+U = TypeVar("U", bound="TQuantized", default="AnyDType")
 
 
 class QuantizeV2Inputs(OpInputs):
@@ -132,37 +133,15 @@ class QuantizeV2(Op, Generic[T]):
     def inputs(self) -> QuantizeV2Inputs:
         return QuantizeV2Inputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[TFloat32],
         min_range: Operand[TFloat32],
         max_range: Operand[TFloat32],
-        T: type[U],
+        T: type[U] | DTypeLike,
         *options: Options,
-    ) -> QuantizeV2[U]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[TFloat32],
-        min_range: Operand[TFloat32],
-        max_range: Operand[TFloat32],
-        T: AnyDTypeLike,
-        *options: Options,
-    ) -> QuantizeV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[TFloat32],
-        min_range: Operand[TFloat32],
-        max_range: Operand[TFloat32],
-        T: AnyDTypeLike,
-        *options: Options,
-    ) -> QuantizeV2[AnyDType]:
+    ) -> QuantizeV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,7 +155,7 @@ class QuantizeV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeV2[AnyDType] = QuantizeV2()
+        op: QuantizeV2[U] = QuantizeV2()
         opts = QuantizeV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -222,12 +201,11 @@ class QuantizeV2(Op, Generic[T]):
 DEFAULTS = QuantizeV2.Options()
 
 
-@overload
 def quantize_v2(
     input: Operand[TFloat32],
     min_range: Operand[TFloat32],
     max_range: Operand[TFloat32],
-    T: type[U],
+    T: type[U] | DTypeLike,
     *,
     mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
     round_mode: Literal["HALF_AWAY_FROM_ZERO", "HALF_TO_EVEN"] = default(
@@ -237,42 +215,7 @@ def quantize_v2(
     axis: int = default(-1),
     ensure_minimum_range: float = default(0.01),
     name: str | None = None,
-) -> QuantizeV2[U]: ...
-
-
-@overload
-def quantize_v2(
-    input: Operand[TFloat32],
-    min_range: Operand[TFloat32],
-    max_range: Operand[TFloat32],
-    T: AnyDTypeLike,
-    *,
-    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
-    round_mode: Literal["HALF_AWAY_FROM_ZERO", "HALF_TO_EVEN"] = default(
-        "HALF_AWAY_FROM_ZERO"
-    ),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
-    ensure_minimum_range: float = default(0.01),
-    name: str | None = None,
-) -> QuantizeV2[AnyDType]: ...
-
-
-def quantize_v2(
-    input: Operand[TFloat32],
-    min_range: Operand[TFloat32],
-    max_range: Operand[TFloat32],
-    T: AnyDTypeLike,
-    *,
-    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
-    round_mode: Literal["HALF_AWAY_FROM_ZERO", "HALF_TO_EVEN"] = default(
-        "HALF_AWAY_FROM_ZERO"
-    ),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
-    ensure_minimum_range: float = default(0.01),
-    name: str | None = None,
-) -> QuantizeV2[AnyDType]:
+) -> QuantizeV2[U]:
     """`QuantizeV2.create` in the current scope, with QuantizeV2.Options as keywords."""
     return QuantizeV2.create(
         Scope.current(name),

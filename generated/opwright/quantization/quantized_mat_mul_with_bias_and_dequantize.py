@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -29,11 +30,11 @@ __all__ = [
     "quantized_mat_mul_with_bias_and_dequantize",
 ]
 
-U1 = TypeVar("U1", bound="TQuantized")
-U2 = TypeVar("U2", bound="TQuantized")
-Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32")
-Toutput = TypeVar("Toutput", bound="TFloat32")
-Uoutput = TypeVar("Uoutput", bound="TFloat32")
+U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
+U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
+Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32", default="AnyDType")
+Toutput = TypeVar("Toutput", bound="TFloat32", default="AnyDType")
+Uoutput = TypeVar("Uoutput", bound="TFloat32", default="AnyDType")
 
 
 class QuantizedMatMulWithBiasAndDequantizeInputs(OpInputs):
@@ -126,7 +127,6 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
     def as_output(self) -> Output[Toutput]:
         return self.out
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -139,42 +139,9 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
         max_b: Operand[TFloat32],
         min_freezed_output: Operand[TFloat32],
         max_freezed_output: Operand[TFloat32],
-        Toutput: type[Uoutput],
+        Toutput: type[Uoutput] | DTypeLike,
         *options: Options,
-    ) -> QuantizedMatMulWithBiasAndDequantize[Uoutput]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        a: Operand[U1],
-        b: Operand[U2],
-        bias: Operand[Ubias],
-        min_a: Operand[TFloat32],
-        max_a: Operand[TFloat32],
-        min_b: Operand[TFloat32],
-        max_b: Operand[TFloat32],
-        min_freezed_output: Operand[TFloat32],
-        max_freezed_output: Operand[TFloat32],
-        Toutput: AnyDTypeLike,
-        *options: Options,
-    ) -> QuantizedMatMulWithBiasAndDequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        a: Operand[U1],
-        b: Operand[U2],
-        bias: Operand[Ubias],
-        min_a: Operand[TFloat32],
-        max_a: Operand[TFloat32],
-        min_b: Operand[TFloat32],
-        max_b: Operand[TFloat32],
-        min_freezed_output: Operand[TFloat32],
-        max_freezed_output: Operand[TFloat32],
-        Toutput: AnyDTypeLike,
-        *options: Options,
-    ) -> QuantizedMatMulWithBiasAndDequantize[AnyDType]:
+    ) -> QuantizedMatMulWithBiasAndDequantize[Uoutput]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,7 +161,7 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBiasAndDequantize[AnyDType] = (
+        op: QuantizedMatMulWithBiasAndDequantize[Uoutput] = (
             QuantizedMatMulWithBiasAndDequantize()
         )
         opts = (
@@ -256,7 +223,6 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
 DEFAULTS = QuantizedMatMulWithBiasAndDequantize.Options()
 
 
-@overload
 def quantized_mat_mul_with_bias_and_dequantize(
     a: Operand[U1],
     b: Operand[U2],
@@ -267,52 +233,13 @@ def quantized_mat_mul_with_bias_and_dequantize(
     max_b: Operand[TFloat32],
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
-    Toutput: type[Uoutput],
+    Toutput: type[Uoutput] | DTypeLike,
     *,
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndDequantize[Uoutput]: ...
-
-
-@overload
-def quantized_mat_mul_with_bias_and_dequantize(
-    a: Operand[U1],
-    b: Operand[U2],
-    bias: Operand[Ubias],
-    min_a: Operand[TFloat32],
-    max_a: Operand[TFloat32],
-    min_b: Operand[TFloat32],
-    max_b: Operand[TFloat32],
-    min_freezed_output: Operand[TFloat32],
-    max_freezed_output: Operand[TFloat32],
-    Toutput: AnyDTypeLike,
-    *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    name: str | None = None,
-) -> QuantizedMatMulWithBiasAndDequantize[AnyDType]: ...
-
-
-def quantized_mat_mul_with_bias_and_dequantize(
-    a: Operand[U1],
-    b: Operand[U2],
-    bias: Operand[Ubias],
-    min_a: Operand[TFloat32],
-    max_a: Operand[TFloat32],
-    min_b: Operand[TFloat32],
-    max_b: Operand[TFloat32],
-    min_freezed_output: Operand[TFloat32],
-    max_freezed_output: Operand[TFloat32],
-    Toutput: AnyDTypeLike,
-    *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    name: str | None = None,
-) -> QuantizedMatMulWithBiasAndDequantize[AnyDType]:
+) -> QuantizedMatMulWithBiasAndDequantize[Uoutput]:
     """`QuantizedMatMulWithBiasAndDequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndDequantize.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TQuint8, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -29,11 +30,11 @@ __all__ = [
     "quantized_mat_mul_with_bias_and_requantize",
 ]
 
-U1 = TypeVar("U1", bound="TQuantized")
-U2 = TypeVar("U2", bound="TQuantized")
-Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32")
-Toutput = TypeVar("Toutput", bound="TQuantized")
-Uoutput = TypeVar("Uoutput", bound="TQuantized")
+U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
+U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
+Ubias = TypeVar("Ubias", bound="TFloat32 | TQint32", default="AnyDType")
+Toutput = TypeVar("Toutput", bound="TQuantized", default="AnyDType")
+Uoutput = TypeVar("Uoutput", bound="TQuantized", default="AnyDType")
 
 
 class QuantizedMatMulWithBiasAndRequantizeInputs(OpInputs):
@@ -141,6 +142,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         min_freezed_output: Operand[TFloat32],
         max_freezed_output: Operand[TFloat32],
         *options: Options,
+        Toutput: type[TQuint8] = TQuint8,
     ) -> QuantizedMatMulWithBiasAndRequantize[TQuint8]: ...
 
     @overload
@@ -157,10 +159,9 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         min_freezed_output: Operand[TFloat32],
         max_freezed_output: Operand[TFloat32],
         *options: Options,
-        Toutput: type[Uoutput],
+        Toutput: type[Uoutput] | DTypeLike,
     ) -> QuantizedMatMulWithBiasAndRequantize[Uoutput]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -174,24 +175,8 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         min_freezed_output: Operand[TFloat32],
         max_freezed_output: Operand[TFloat32],
         *options: Options,
-        Toutput: AnyDTypeLike = TQuint8,
-    ) -> QuantizedMatMulWithBiasAndRequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        a: Operand[U1],
-        b: Operand[U2],
-        bias: Operand[Ubias],
-        min_a: Operand[TFloat32],
-        max_a: Operand[TFloat32],
-        min_b: Operand[TFloat32],
-        max_b: Operand[TFloat32],
-        min_freezed_output: Operand[TFloat32],
-        max_freezed_output: Operand[TFloat32],
-        *options: Options,
-        Toutput: AnyDTypeLike = TQuint8,
-    ) -> QuantizedMatMulWithBiasAndRequantize[AnyDType]:
+        Toutput: type[Uoutput] | DTypeLike = "quint8",
+    ) -> QuantizedMatMulWithBiasAndRequantize[Uoutput]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -212,7 +197,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBiasAndRequantize[AnyDType] = (
+        op: QuantizedMatMulWithBiasAndRequantize[Uoutput] = (
             QuantizedMatMulWithBiasAndRequantize()
         )
         opts = (
@@ -289,6 +274,7 @@ def quantized_mat_mul_with_bias_and_requantize(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    Toutput: type[TQuint8] = TQuint8,
     name: str | None = None,
 ) -> QuantizedMatMulWithBiasAndRequantize[TQuint8]: ...
 
@@ -308,12 +294,11 @@ def quantized_mat_mul_with_bias_and_requantize(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: type[Uoutput],
+    Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
 ) -> QuantizedMatMulWithBiasAndRequantize[Uoutput]: ...
 
 
-@overload
 def quantized_mat_mul_with_bias_and_requantize(
     a: Operand[U1],
     b: Operand[U2],
@@ -328,28 +313,9 @@ def quantized_mat_mul_with_bias_and_requantize(
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: AnyDTypeLike = TQuint8,
+    Toutput: type[Uoutput] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRequantize[AnyDType]: ...
-
-
-def quantized_mat_mul_with_bias_and_requantize(
-    a: Operand[U1],
-    b: Operand[U2],
-    bias: Operand[Ubias],
-    min_a: Operand[TFloat32],
-    max_a: Operand[TFloat32],
-    min_b: Operand[TFloat32],
-    max_b: Operand[TFloat32],
-    min_freezed_output: Operand[TFloat32],
-    max_freezed_output: Operand[TFloat32],
-    *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
-    Toutput: AnyDTypeLike = TQuint8,
-    name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRequantize[AnyDType]:
+) -> QuantizedMatMulWithBiasAndRequantize[Uoutput]:
     """`QuantizedMatMulWithBiasAndRequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndRequantize.Options as keywords.
     """

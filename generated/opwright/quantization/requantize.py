@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Requantize", "requantize"]
 
-Uinput = TypeVar("Uinput", bound="TQuantized")
-OutType = TypeVar("OutType", bound="TQuantized")
-UOutType = TypeVar("UOutType", bound="TQuantized")
+Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
+OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TQuantized", default="AnyDType")
 
 
 class RequantizeInputs(OpInputs):
@@ -68,7 +69,6 @@ class Requantize(Op, Generic[OutType]):
     def inputs(self) -> RequantizeInputs:
         return RequantizeInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -77,31 +77,8 @@ class Requantize(Op, Generic[OutType]):
         input_max: Operand[TFloat32],
         requested_output_min: Operand[TFloat32],
         requested_output_max: Operand[TFloat32],
-        out_type: type[UOutType],
-    ) -> Requantize[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        input_min: Operand[TFloat32],
-        input_max: Operand[TFloat32],
-        requested_output_min: Operand[TFloat32],
-        requested_output_max: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-    ) -> Requantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uinput],
-        input_min: Operand[TFloat32],
-        input_max: Operand[TFloat32],
-        requested_output_min: Operand[TFloat32],
-        requested_output_max: Operand[TFloat32],
-        out_type: AnyDTypeLike,
-    ) -> Requantize[AnyDType]:
+        out_type: type[UOutType] | DTypeLike,
+    ) -> Requantize[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +93,7 @@ class Requantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Requantize[AnyDType] = Requantize()
+        op: Requantize[UOutType] = Requantize()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,42 +120,16 @@ class Requantize(Op, Generic[OutType]):
         )
 
 
-@overload
 def requantize(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],
     input_max: Operand[TFloat32],
     requested_output_min: Operand[TFloat32],
     requested_output_max: Operand[TFloat32],
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     *,
     name: str | None = None,
-) -> Requantize[UOutType]: ...
-
-
-@overload
-def requantize(
-    input: Operand[Uinput],
-    input_min: Operand[TFloat32],
-    input_max: Operand[TFloat32],
-    requested_output_min: Operand[TFloat32],
-    requested_output_max: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> Requantize[AnyDType]: ...
-
-
-def requantize(
-    input: Operand[Uinput],
-    input_min: Operand[TFloat32],
-    input_max: Operand[TFloat32],
-    requested_output_min: Operand[TFloat32],
-    requested_output_max: Operand[TFloat32],
-    out_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> Requantize[AnyDType]:
+) -> Requantize[UOutType]:
     """`Requantize.create` in the current scope."""
     return Requantize.create(
         Scope.current(name),

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UniformDequantize", "uniform_dequantize"]
 
-Uin = TypeVar("Uin", bound="TQint8 | TQint32 | TQuint8")
-Tout = TypeVar("Tout", bound="TFloat32")
-Uout = TypeVar("Uout", bound="TFloat32")
+Uin = TypeVar("Uin", bound="TQint8 | TQint32 | TQuint8", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32", default="AnyDType")
 
 
 class UniformDequantizeInputs(OpInputs):
@@ -92,43 +93,17 @@ class UniformDequantize(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[Uin],
         scales: Operand[TFloat32],
         zero_points: Operand[TInt32],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         quantization_min_val: int,
         quantization_max_val: int,
         *options: Options,
-    ) -> UniformDequantize[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        scales: Operand[TFloat32],
-        zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        quantization_min_val: int,
-        quantization_max_val: int,
-        *options: Options,
-    ) -> UniformDequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        scales: Operand[TFloat32],
-        zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        quantization_min_val: int,
-        quantization_max_val: int,
-        *options: Options,
-    ) -> UniformDequantize[AnyDType]:
+    ) -> UniformDequantize[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,7 +119,7 @@ class UniformDequantize(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformDequantize[AnyDType] = UniformDequantize()
+        op: UniformDequantize[Uout] = UniformDequantize()
         opts = UniformDequantize.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -184,45 +159,17 @@ class UniformDequantize(Op, Generic[Tout]):
 DEFAULTS = UniformDequantize.Options()
 
 
-@overload
 def uniform_dequantize(
     input: Operand[Uin],
     scales: Operand[TFloat32],
     zero_points: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     quantization_min_val: int,
     quantization_max_val: int,
     *,
     quantization_axis: int = default(-1),
     name: str | None = None,
-) -> UniformDequantize[Uout]: ...
-
-
-@overload
-def uniform_dequantize(
-    input: Operand[Uin],
-    scales: Operand[TFloat32],
-    zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    quantization_min_val: int,
-    quantization_max_val: int,
-    *,
-    quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformDequantize[AnyDType]: ...
-
-
-def uniform_dequantize(
-    input: Operand[Uin],
-    scales: Operand[TFloat32],
-    zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    quantization_min_val: int,
-    quantization_max_val: int,
-    *,
-    quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformDequantize[AnyDType]:
+) -> UniformDequantize[Uout]:
     """`UniformDequantize.create` in the current scope, with
     UniformDequantize.Options as keywords.
     """

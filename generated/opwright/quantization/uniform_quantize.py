@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UniformQuantize", "uniform_quantize"]
 
-Uin = TypeVar("Uin", bound="TFloat32")
-Tout = TypeVar("Tout", bound="TQint8 | TQint32 | TQuint8")
-Uout = TypeVar("Uout", bound="TQint8 | TQint32 | TQuint8")
+Uin = TypeVar("Uin", bound="TFloat32", default="AnyDType")
+Tout = TypeVar("Tout", bound="TQint8 | TQint32 | TQuint8", default="AnyDType")
+Uout = TypeVar("Uout", bound="TQint8 | TQint32 | TQuint8", default="AnyDType")
 
 
 class UniformQuantizeInputs(OpInputs):
@@ -91,43 +92,17 @@ class UniformQuantize(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[Uin],
         scales: Operand[TFloat32],
         zero_points: Operand[TInt32],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         quantization_min_val: int,
         quantization_max_val: int,
         *options: Options,
-    ) -> UniformQuantize[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        scales: Operand[TFloat32],
-        zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        quantization_min_val: int,
-        quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        scales: Operand[TFloat32],
-        zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        quantization_min_val: int,
-        quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantize[AnyDType]:
+    ) -> UniformQuantize[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -143,7 +118,7 @@ class UniformQuantize(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantize[AnyDType] = UniformQuantize()
+        op: UniformQuantize[Uout] = UniformQuantize()
         opts = UniformQuantize.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -183,45 +158,17 @@ class UniformQuantize(Op, Generic[Tout]):
 DEFAULTS = UniformQuantize.Options()
 
 
-@overload
 def uniform_quantize(
     input: Operand[Uin],
     scales: Operand[TFloat32],
     zero_points: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     quantization_min_val: int,
     quantization_max_val: int,
     *,
     quantization_axis: int = default(-1),
     name: str | None = None,
-) -> UniformQuantize[Uout]: ...
-
-
-@overload
-def uniform_quantize(
-    input: Operand[Uin],
-    scales: Operand[TFloat32],
-    zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    quantization_min_val: int,
-    quantization_max_val: int,
-    *,
-    quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantize[AnyDType]: ...
-
-
-def uniform_quantize(
-    input: Operand[Uin],
-    scales: Operand[TFloat32],
-    zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    quantization_min_val: int,
-    quantization_max_val: int,
-    *,
-    quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantize[AnyDType]:
+) -> UniformQuantize[Uout]:
     """`UniformQuantize.create` in the current scope, with UniformQuantize.Options as
     keywords.
     """

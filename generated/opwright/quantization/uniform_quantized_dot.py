@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UniformQuantizedDot", "uniform_quantized_dot"]
 
-Uin = TypeVar("Uin", bound="TQint8")
-Tout = TypeVar("Tout", bound="TQint32")
-Uout = TypeVar("Uout", bound="TQint32")
+Uin = TypeVar("Uin", bound="TQint8", default="AnyDType")
+Tout = TypeVar("Tout", bound="TQint32", default="AnyDType")
+Uout = TypeVar("Uout", bound="TQint32", default="AnyDType")
 
 
 class UniformQuantizedDotInputs(OpInputs):
@@ -123,7 +124,6 @@ class UniformQuantizedDot(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -135,7 +135,7 @@ class UniformQuantizedDot(Op, Generic[Tout]):
         rhs_zero_points: Operand[TInt32],
         output_scales: Operand[TFloat32],
         output_zero_points: Operand[TInt32],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         lhs_quantization_min_val: int,
         lhs_quantization_max_val: int,
         rhs_quantization_min_val: int,
@@ -143,50 +143,7 @@ class UniformQuantizedDot(Op, Generic[Tout]):
         output_quantization_min_val: int,
         output_quantization_max_val: int,
         *options: Options,
-    ) -> UniformQuantizedDot[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Uin],
-        rhs: Operand[Uin],
-        lhs_scales: Operand[TFloat32],
-        lhs_zero_points: Operand[TInt32],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        output_scales: Operand[TFloat32],
-        output_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        lhs_quantization_min_val: int,
-        lhs_quantization_max_val: int,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        output_quantization_min_val: int,
-        output_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedDot[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Uin],
-        rhs: Operand[Uin],
-        lhs_scales: Operand[TFloat32],
-        lhs_zero_points: Operand[TInt32],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        output_scales: Operand[TFloat32],
-        output_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        lhs_quantization_min_val: int,
-        lhs_quantization_max_val: int,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        output_quantization_min_val: int,
-        output_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedDot[AnyDType]:
+    ) -> UniformQuantizedDot[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -211,7 +168,7 @@ class UniformQuantizedDot(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedDot[AnyDType] = UniformQuantizedDot()
+        op: UniformQuantizedDot[Uout] = UniformQuantizedDot()
         opts = UniformQuantizedDot.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -283,7 +240,6 @@ class UniformQuantizedDot(Op, Generic[Tout]):
 DEFAULTS = UniformQuantizedDot.Options()
 
 
-@overload
 def uniform_quantized_dot(
     lhs: Operand[Uin],
     rhs: Operand[Uin],
@@ -293,7 +249,7 @@ def uniform_quantized_dot(
     rhs_zero_points: Operand[TInt32],
     output_scales: Operand[TFloat32],
     output_zero_points: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     lhs_quantization_min_val: int,
     lhs_quantization_max_val: int,
     rhs_quantization_min_val: int,
@@ -305,56 +261,7 @@ def uniform_quantized_dot(
     rhs_quantization_axis: int = default(-1),
     output_quantization_axis: int = default(-1),
     name: str | None = None,
-) -> UniformQuantizedDot[Uout]: ...
-
-
-@overload
-def uniform_quantized_dot(
-    lhs: Operand[Uin],
-    rhs: Operand[Uin],
-    lhs_scales: Operand[TFloat32],
-    lhs_zero_points: Operand[TInt32],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    output_scales: Operand[TFloat32],
-    output_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    lhs_quantization_min_val: int,
-    lhs_quantization_max_val: int,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    *,
-    lhs_quantization_axis: int = default(-1),
-    rhs_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedDot[AnyDType]: ...
-
-
-def uniform_quantized_dot(
-    lhs: Operand[Uin],
-    rhs: Operand[Uin],
-    lhs_scales: Operand[TFloat32],
-    lhs_zero_points: Operand[TInt32],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    output_scales: Operand[TFloat32],
-    output_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    lhs_quantization_min_val: int,
-    lhs_quantization_max_val: int,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    *,
-    lhs_quantization_axis: int = default(-1),
-    rhs_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedDot[AnyDType]:
+) -> UniformQuantizedDot[Uout]:
     """`UniformQuantizedDot.create` in the current scope, with
     UniformQuantizedDot.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["UniformQuantizedDotHybrid", "uniform_quantized_dot_hybrid"]
 
-Ulhs = TypeVar("Ulhs", bound="TFloat32")
-Urhs = TypeVar("Urhs", bound="TQint8")
-Tout = TypeVar("Tout", bound="TFloat32")
-Uout = TypeVar("Uout", bound="TFloat32")
+Ulhs = TypeVar("Ulhs", bound="TFloat32", default="AnyDType")
+Urhs = TypeVar("Urhs", bound="TQint8", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32", default="AnyDType")
 
 
 class UniformQuantizedDotHybridInputs(OpInputs):
@@ -95,7 +96,6 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -103,38 +103,11 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
         rhs: Operand[Urhs],
         rhs_scales: Operand[TFloat32],
         rhs_zero_points: Operand[TInt32],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         rhs_quantization_min_val: int,
         rhs_quantization_max_val: int,
         *options: Options,
-    ) -> UniformQuantizedDotHybrid[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Ulhs],
-        rhs: Operand[Urhs],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedDotHybrid[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[Ulhs],
-        rhs: Operand[Urhs],
-        rhs_scales: Operand[TFloat32],
-        rhs_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        rhs_quantization_min_val: int,
-        rhs_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformQuantizedDotHybrid[AnyDType]:
+    ) -> UniformQuantizedDotHybrid[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,7 +124,7 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedDotHybrid[AnyDType] = UniformQuantizedDotHybrid()
+        op: UniformQuantizedDotHybrid[Uout] = UniformQuantizedDotHybrid()
         opts = UniformQuantizedDotHybrid.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -192,48 +165,18 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
 DEFAULTS = UniformQuantizedDotHybrid.Options()
 
 
-@overload
 def uniform_quantized_dot_hybrid(
     lhs: Operand[Ulhs],
     rhs: Operand[Urhs],
     rhs_scales: Operand[TFloat32],
     rhs_zero_points: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
     *,
     rhs_quantization_axis: int = default(-1),
     name: str | None = None,
-) -> UniformQuantizedDotHybrid[Uout]: ...
-
-
-@overload
-def uniform_quantized_dot_hybrid(
-    lhs: Operand[Ulhs],
-    rhs: Operand[Urhs],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    *,
-    rhs_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedDotHybrid[AnyDType]: ...
-
-
-def uniform_quantized_dot_hybrid(
-    lhs: Operand[Ulhs],
-    rhs: Operand[Urhs],
-    rhs_scales: Operand[TFloat32],
-    rhs_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    *,
-    rhs_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformQuantizedDotHybrid[AnyDType]:
+) -> UniformQuantizedDotHybrid[Uout]:
     """`UniformQuantizedDotHybrid.create` in the current scope, with
     UniformQuantizedDotHybrid.Options as keywords.
     """

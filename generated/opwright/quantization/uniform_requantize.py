@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat32,
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UniformRequantize", "uniform_requantize"]
 
-Uin = TypeVar("Uin", bound="TQint8 | TQint32")
-Tout = TypeVar("Tout", bound="TQint8 | TQint32")
-Uout = TypeVar("Uout", bound="TQint8 | TQint32")
+Uin = TypeVar("Uin", bound="TQint8 | TQint32", default="AnyDType")
+Tout = TypeVar("Tout", bound="TQint8 | TQint32", default="AnyDType")
+Uout = TypeVar("Uout", bound="TQint8 | TQint32", default="AnyDType")
 
 
 class UniformRequantizeInputs(OpInputs):
@@ -105,7 +106,6 @@ class UniformRequantize(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -114,46 +114,13 @@ class UniformRequantize(Op, Generic[Tout]):
         input_zero_points: Operand[TInt32],
         output_scales: Operand[TFloat32],
         output_zero_points: Operand[TInt32],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         input_quantization_min_val: int,
         input_quantization_max_val: int,
         output_quantization_min_val: int,
         output_quantization_max_val: int,
         *options: Options,
-    ) -> UniformRequantize[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        input_scales: Operand[TFloat32],
-        input_zero_points: Operand[TInt32],
-        output_scales: Operand[TFloat32],
-        output_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        input_quantization_min_val: int,
-        input_quantization_max_val: int,
-        output_quantization_min_val: int,
-        output_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformRequantize[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Uin],
-        input_scales: Operand[TFloat32],
-        input_zero_points: Operand[TInt32],
-        output_scales: Operand[TFloat32],
-        output_zero_points: Operand[TInt32],
-        Tout: AnyDTypeLike,
-        input_quantization_min_val: int,
-        input_quantization_max_val: int,
-        output_quantization_min_val: int,
-        output_quantization_max_val: int,
-        *options: Options,
-    ) -> UniformRequantize[AnyDType]:
+    ) -> UniformRequantize[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,7 +140,7 @@ class UniformRequantize(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformRequantize[AnyDType] = UniformRequantize()
+        op: UniformRequantize[Uout] = UniformRequantize()
         opts = UniformRequantize.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -224,14 +191,13 @@ class UniformRequantize(Op, Generic[Tout]):
 DEFAULTS = UniformRequantize.Options()
 
 
-@overload
 def uniform_requantize(
     input: Operand[Uin],
     input_scales: Operand[TFloat32],
     input_zero_points: Operand[TInt32],
     output_scales: Operand[TFloat32],
     output_zero_points: Operand[TInt32],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     input_quantization_min_val: int,
     input_quantization_max_val: int,
     output_quantization_min_val: int,
@@ -240,44 +206,7 @@ def uniform_requantize(
     input_quantization_axis: int = default(-1),
     output_quantization_axis: int = default(-1),
     name: str | None = None,
-) -> UniformRequantize[Uout]: ...
-
-
-@overload
-def uniform_requantize(
-    input: Operand[Uin],
-    input_scales: Operand[TFloat32],
-    input_zero_points: Operand[TInt32],
-    output_scales: Operand[TFloat32],
-    output_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    input_quantization_min_val: int,
-    input_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    *,
-    input_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformRequantize[AnyDType]: ...
-
-
-def uniform_requantize(
-    input: Operand[Uin],
-    input_scales: Operand[TFloat32],
-    input_zero_points: Operand[TInt32],
-    output_scales: Operand[TFloat32],
-    output_zero_points: Operand[TInt32],
-    Tout: AnyDTypeLike,
-    input_quantization_min_val: int,
-    input_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    *,
-    input_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
-    name: str | None = None,
-) -> UniformRequantize[AnyDType]:
+) -> UniformRequantize[Uout]:
     """`UniformRequantize.create` in the current scope, with
     UniformRequantize.Options as keywords.
     """

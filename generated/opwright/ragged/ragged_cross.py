@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RaggedCross", "ragged_cross"]
 
-OutValuesType = TypeVar("OutValuesType", bound="TInt64 | TString")
-UOutValuesType = TypeVar("UOutValuesType", bound="TInt64 | TString")
-OutRowSplitsType = TypeVar("OutRowSplitsType", bound="TIndex")
-UOutRowSplitsType = TypeVar("UOutRowSplitsType", bound="TIndex")
+OutValuesType = TypeVar("OutValuesType", bound="TInt64 | TString", default="AnyDType")
+UOutValuesType = TypeVar("UOutValuesType", bound="TInt64 | TString", default="AnyDType")
+OutRowSplitsType = TypeVar("OutRowSplitsType", bound="TIndex", default="AnyDType")
+UOutRowSplitsType = TypeVar("UOutRowSplitsType", bound="TIndex", default="AnyDType")
 
 
 class RaggedCrossInputs(OpInputs):
@@ -81,7 +82,6 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     def inputs(self) -> RaggedCrossInputs:
         return RaggedCrossInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -95,44 +95,9 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         hashed_output: bool,
         num_buckets: int,
         hash_key: int,
-        out_values_type: type[UOutValuesType],
-        out_row_splits_type: type[UOutRowSplitsType],
-    ) -> RaggedCross[UOutValuesType, UOutRowSplitsType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        ragged_values: Sequence[Operand[AnyDType]],
-        ragged_row_splits: Sequence[Operand[AnyDType]],
-        sparse_indices: Sequence[Operand[TInt64]],
-        sparse_values: Sequence[Operand[AnyDType]],
-        sparse_shape: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
-        input_order: StringLike,
-        hashed_output: bool,
-        num_buckets: int,
-        hash_key: int,
-        out_values_type: AnyDTypeLike,
-        out_row_splits_type: AnyDTypeLike,
-    ) -> RaggedCross[AnyDType, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        ragged_values: Sequence[Operand[AnyDType]],
-        ragged_row_splits: Sequence[Operand[AnyDType]],
-        sparse_indices: Sequence[Operand[TInt64]],
-        sparse_values: Sequence[Operand[AnyDType]],
-        sparse_shape: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
-        input_order: StringLike,
-        hashed_output: bool,
-        num_buckets: int,
-        hash_key: int,
-        out_values_type: AnyDTypeLike,
-        out_row_splits_type: AnyDTypeLike,
-    ) -> RaggedCross[AnyDType, AnyDType]:
+        out_values_type: type[UOutValuesType] | DTypeLike,
+        out_row_splits_type: type[UOutRowSplitsType] | DTypeLike,
+    ) -> RaggedCross[UOutValuesType, UOutRowSplitsType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -153,7 +118,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedCross[AnyDType, AnyDType] = RaggedCross()
+        op: RaggedCross[UOutValuesType, UOutRowSplitsType] = RaggedCross()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -205,7 +170,6 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         )
 
 
-@overload
 def ragged_cross(
     ragged_values: Sequence[Operand[AnyDType]],
     ragged_row_splits: Sequence[Operand[AnyDType]],
@@ -217,48 +181,11 @@ def ragged_cross(
     hashed_output: bool,
     num_buckets: int,
     hash_key: int,
-    out_values_type: type[UOutValuesType],
-    out_row_splits_type: type[UOutRowSplitsType],
+    out_values_type: type[UOutValuesType] | DTypeLike,
+    out_row_splits_type: type[UOutRowSplitsType] | DTypeLike,
     *,
     name: str | None = None,
-) -> RaggedCross[UOutValuesType, UOutRowSplitsType]: ...
-
-
-@overload
-def ragged_cross(
-    ragged_values: Sequence[Operand[AnyDType]],
-    ragged_row_splits: Sequence[Operand[AnyDType]],
-    sparse_indices: Sequence[Operand[TInt64]],
-    sparse_values: Sequence[Operand[AnyDType]],
-    sparse_shape: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
-    input_order: StringLike,
-    hashed_output: bool,
-    num_buckets: int,
-    hash_key: int,
-    out_values_type: AnyDTypeLike,
-    out_row_splits_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> RaggedCross[AnyDType, AnyDType]: ...
-
-
-def ragged_cross(
-    ragged_values: Sequence[Operand[AnyDType]],
-    ragged_row_splits: Sequence[Operand[AnyDType]],
-    sparse_indices: Sequence[Operand[TInt64]],
-    sparse_values: Sequence[Operand[AnyDType]],
-    sparse_shape: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
-    input_order: StringLike,
-    hashed_output: bool,
-    num_buckets: int,
-    hash_key: int,
-    out_values_type: AnyDTypeLike,
-    out_row_splits_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> RaggedCross[AnyDType, AnyDType]:
+) -> RaggedCross[UOutValuesType, UOutRowSplitsType]:
     """`RaggedCross.create` in the current scope."""
     return RaggedCross.create(
         Scope.current(name),

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RaggedGather", "ragged_gather"]
 
-Tvalues = TypeVar("Tvalues", bound="TType")
-Uvalues = TypeVar("Uvalues", bound="TType")
-Uindices = TypeVar("Uindices", bound="TIndex")
-Tsplits = TypeVar("Tsplits", bound="TIndex")
-Usplits = TypeVar("Usplits", bound="TIndex")
+Tvalues = TypeVar("Tvalues", bound="TType", default="AnyDType")
+Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
+Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class RaggedGatherInputs(OpInputs, Generic[Usplits, Uvalues]):

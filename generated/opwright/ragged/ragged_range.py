@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TBfloat16,
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RaggedRange", "ragged_range"]
 
-T = TypeVar("T", bound="TBfloat16 | TFloat32 | TFloat64 | TIndex")
-U = TypeVar("U", bound="TBfloat16 | TFloat32 | TFloat64 | TIndex")
-Tsplits = TypeVar("Tsplits", bound="TIndex")
-Usplits = TypeVar("Usplits", bound="TIndex")
+T = TypeVar("T", bound="TBfloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType")
+U = TypeVar("U", bound="TBfloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType")
+Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class RaggedRangeInputs(OpInputs, Generic[U]):
@@ -69,7 +70,12 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, starts: Operand[U], limits: Operand[U], deltas: Operand[U]
+        scope: Scope,
+        starts: Operand[U],
+        limits: Operand[U],
+        deltas: Operand[U],
+        *,
+        Tsplits: type[TInt64] = TInt64,
     ) -> RaggedRange[TInt64, U]: ...
 
     @overload
@@ -80,10 +86,9 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         limits: Operand[U],
         deltas: Operand[U],
         *,
-        Tsplits: type[Usplits],
+        Tsplits: type[Usplits] | DTypeLike,
     ) -> RaggedRange[Usplits, U]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -91,18 +96,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         limits: Operand[U],
         deltas: Operand[U],
         *,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> RaggedRange[AnyDType, U]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        starts: Operand[U],
-        limits: Operand[U],
-        deltas: Operand[U],
-        *,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> RaggedRange[AnyDType, U]:
+        Tsplits: type[Usplits] | DTypeLike = "int64",
+    ) -> RaggedRange[Usplits, U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +110,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedRange[AnyDType, U] = RaggedRange()
+        op: RaggedRange[Usplits, U] = RaggedRange()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +136,7 @@ def ragged_range(
     limits: Operand[U],
     deltas: Operand[U],
     *,
+    Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> RaggedRange[TInt64, U]: ...
 
@@ -151,30 +147,19 @@ def ragged_range(
     limits: Operand[U],
     deltas: Operand[U],
     *,
-    Tsplits: type[Usplits],
+    Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
 ) -> RaggedRange[Usplits, U]: ...
 
 
-@overload
 def ragged_range(
     starts: Operand[U],
     limits: Operand[U],
     deltas: Operand[U],
     *,
-    Tsplits: AnyDTypeLike = TInt64,
+    Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> RaggedRange[AnyDType, U]: ...
-
-
-def ragged_range(
-    starts: Operand[U],
-    limits: Operand[U],
-    deltas: Operand[U],
-    *,
-    Tsplits: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> RaggedRange[AnyDType, U]:
+) -> RaggedRange[Usplits, U]:
     """`RaggedRange.create` in the current scope."""
     return RaggedRange.create(
         Scope.current(name), starts, limits, deltas, Tsplits=Tsplits

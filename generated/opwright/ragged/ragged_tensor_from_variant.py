@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TIndex,
         TType,
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RaggedTensorFromVariant", "ragged_tensor_from_variant"]
 
-Tvalues = TypeVar("Tvalues", bound="TType")
-Uvalues = TypeVar("Uvalues", bound="TType")
-Tsplits = TypeVar("Tsplits", bound="TIndex")
-Usplits = TypeVar("Usplits", bound="TIndex")
+Tvalues = TypeVar("Tvalues", bound="TType", default="AnyDType")
+Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
+Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class RaggedTensorFromVariantInputs(OpInputs):
@@ -70,7 +71,9 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         encoded_ragged: TensorOperand[TVariant],
         input_ragged_rank: int,
         output_ragged_rank: int,
-        Tvalues: type[Uvalues],
+        Tvalues: type[Uvalues] | DTypeLike,
+        *,
+        Tsplits: type[TInt64] = TInt64,
     ) -> RaggedTensorFromVariant[TInt64, Uvalues]: ...
 
     @overload
@@ -80,33 +83,21 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         encoded_ragged: TensorOperand[TVariant],
         input_ragged_rank: int,
         output_ragged_rank: int,
-        Tvalues: type[Uvalues],
+        Tvalues: type[Uvalues] | DTypeLike,
         *,
-        Tsplits: type[Usplits],
+        Tsplits: type[Usplits] | DTypeLike,
     ) -> RaggedTensorFromVariant[Usplits, Uvalues]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         encoded_ragged: TensorOperand[TVariant],
         input_ragged_rank: int,
         output_ragged_rank: int,
-        Tvalues: AnyDTypeLike,
+        Tvalues: type[Uvalues] | DTypeLike,
         *,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> RaggedTensorFromVariant[AnyDType, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        encoded_ragged: TensorOperand[TVariant],
-        input_ragged_rank: int,
-        output_ragged_rank: int,
-        Tvalues: AnyDTypeLike,
-        *,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> RaggedTensorFromVariant[AnyDType, AnyDType]:
+        Tsplits: type[Usplits] | DTypeLike = "int64",
+    ) -> RaggedTensorFromVariant[Usplits, Uvalues]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,7 +111,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedTensorFromVariant[AnyDType, AnyDType] = RaggedTensorFromVariant()
+        op: RaggedTensorFromVariant[Usplits, Uvalues] = RaggedTensorFromVariant()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,8 +150,9 @@ def ragged_tensor_from_variant(
     encoded_ragged: TensorOperand[TVariant],
     input_ragged_rank: int,
     output_ragged_rank: int,
-    Tvalues: type[Uvalues],
+    Tvalues: type[Uvalues] | DTypeLike,
     *,
+    Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> RaggedTensorFromVariant[TInt64, Uvalues]: ...
 
@@ -170,34 +162,22 @@ def ragged_tensor_from_variant(
     encoded_ragged: TensorOperand[TVariant],
     input_ragged_rank: int,
     output_ragged_rank: int,
-    Tvalues: type[Uvalues],
+    Tvalues: type[Uvalues] | DTypeLike,
     *,
-    Tsplits: type[Usplits],
+    Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
 ) -> RaggedTensorFromVariant[Usplits, Uvalues]: ...
 
 
-@overload
 def ragged_tensor_from_variant(
     encoded_ragged: TensorOperand[TVariant],
     input_ragged_rank: int,
     output_ragged_rank: int,
-    Tvalues: AnyDTypeLike,
+    Tvalues: type[Uvalues] | DTypeLike,
     *,
-    Tsplits: AnyDTypeLike = TInt64,
+    Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> RaggedTensorFromVariant[AnyDType, AnyDType]: ...
-
-
-def ragged_tensor_from_variant(
-    encoded_ragged: TensorOperand[TVariant],
-    input_ragged_rank: int,
-    output_ragged_rank: int,
-    Tvalues: AnyDTypeLike,
-    *,
-    Tsplits: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> RaggedTensorFromVariant[AnyDType, AnyDType]:
+) -> RaggedTensorFromVariant[Usplits, Uvalues]:
     """`RaggedTensorFromVariant.create` in the current scope."""
     return RaggedTensorFromVariant.create(
         Scope.current(name),

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RaggedTensorToSparse", "ragged_tensor_to_sparse"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-Usplits = TypeVar("Usplits", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class RaggedTensorToSparseInputs(OpInputs, Generic[U]):

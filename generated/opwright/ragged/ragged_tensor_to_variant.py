@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RaggedTensorToVariant", "ragged_tensor_to_variant"]
 
-Uvalues = TypeVar("Uvalues", bound="TType")
-Usplits = TypeVar("Usplits", bound="TIndex")
+Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class RaggedTensorToVariantInputs(OpInputs):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RaggedTensorToVariantGradient", "ragged_tensor_to_variant_gradient"]
 
-Tvalues = TypeVar("Tvalues", bound="TType")
-Uvalues = TypeVar("Uvalues", bound="TType")
-Usplits = TypeVar("Usplits", bound="TIndex")
+Tvalues = TypeVar("Tvalues", bound="TType", default="AnyDType")
+Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class RaggedTensorToVariantGradientInputs(OpInputs):
@@ -65,34 +66,14 @@ class RaggedTensorToVariantGradient(Op, Generic[Tvalues]):
     def as_output(self) -> Output[Tvalues]:
         return self.dense_values_grad
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         encoded_ragged_grad: TensorOperand[TVariant],
         row_splits: Operand[Usplits],
         dense_values_shape: Operand[TInt32],
-        Tvalues: type[Uvalues],
-    ) -> RaggedTensorToVariantGradient[Uvalues]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        encoded_ragged_grad: TensorOperand[TVariant],
-        row_splits: Operand[Usplits],
-        dense_values_shape: Operand[TInt32],
-        Tvalues: AnyDTypeLike,
-    ) -> RaggedTensorToVariantGradient[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        encoded_ragged_grad: TensorOperand[TVariant],
-        row_splits: Operand[Usplits],
-        dense_values_shape: Operand[TInt32],
-        Tvalues: AnyDTypeLike,
-    ) -> RaggedTensorToVariantGradient[AnyDType]:
+        Tvalues: type[Uvalues] | DTypeLike,
+    ) -> RaggedTensorToVariantGradient[Uvalues]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,7 +86,7 @@ class RaggedTensorToVariantGradient(Op, Generic[Tvalues]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedTensorToVariantGradient[AnyDType] = RaggedTensorToVariantGradient()
+        op: RaggedTensorToVariantGradient[Uvalues] = RaggedTensorToVariantGradient()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,36 +111,14 @@ class RaggedTensorToVariantGradient(Op, Generic[Tvalues]):
         )
 
 
-@overload
 def ragged_tensor_to_variant_gradient(
     encoded_ragged_grad: TensorOperand[TVariant],
     row_splits: Operand[Usplits],
     dense_values_shape: Operand[TInt32],
-    Tvalues: type[Uvalues],
+    Tvalues: type[Uvalues] | DTypeLike,
     *,
     name: str | None = None,
-) -> RaggedTensorToVariantGradient[Uvalues]: ...
-
-
-@overload
-def ragged_tensor_to_variant_gradient(
-    encoded_ragged_grad: TensorOperand[TVariant],
-    row_splits: Operand[Usplits],
-    dense_values_shape: Operand[TInt32],
-    Tvalues: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> RaggedTensorToVariantGradient[AnyDType]: ...
-
-
-def ragged_tensor_to_variant_gradient(
-    encoded_ragged_grad: TensorOperand[TVariant],
-    row_splits: Operand[Usplits],
-    dense_values_shape: Operand[TInt32],
-    Tvalues: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> RaggedTensorToVariantGradient[AnyDType]:
+) -> RaggedTensorToVariantGradient[Uvalues]:
     """`RaggedTensorToVariantGradient.create` in the current scope."""
     return RaggedTensorToVariantGradient.create(
         Scope.current(name),

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Multinomial", "multinomial"]
 
-U = TypeVar("U", bound="TReal")
-OutputDtype = TypeVar("OutputDtype", bound="TIndex")
-UOutputDtype = TypeVar("UOutputDtype", bound="TIndex")
+U = TypeVar("U", bound="TReal", default="AnyDType")
+OutputDtype = TypeVar("OutputDtype", bound="TIndex", default="AnyDType")
+UOutputDtype = TypeVar("UOutputDtype", bound="TIndex", default="AnyDType")
 
 
 class MultinomialInputs(OpInputs):
@@ -103,6 +104,7 @@ class Multinomial(Op, Generic[OutputDtype]):
         logits: Operand[U],
         num_samples: Operand[TInt32],
         *options: Options,
+        output_dtype: type[TInt64] = TInt64,
     ) -> Multinomial[TInt64]: ...
 
     @overload
@@ -112,27 +114,17 @@ class Multinomial(Op, Generic[OutputDtype]):
         logits: Operand[U],
         num_samples: Operand[TInt32],
         *options: Options,
-        output_dtype: type[UOutputDtype],
+        output_dtype: type[UOutputDtype] | DTypeLike,
     ) -> Multinomial[UOutputDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         logits: Operand[U],
         num_samples: Operand[TInt32],
         *options: Options,
-        output_dtype: AnyDTypeLike = TInt64,
-    ) -> Multinomial[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        logits: Operand[U],
-        num_samples: Operand[TInt32],
-        *options: Options,
-        output_dtype: AnyDTypeLike = TInt64,
-    ) -> Multinomial[AnyDType]:
+        output_dtype: type[UOutputDtype] | DTypeLike = "int64",
+    ) -> Multinomial[UOutputDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -145,7 +137,7 @@ class Multinomial(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Multinomial[AnyDType] = Multinomial()
+        op: Multinomial[UOutputDtype] = Multinomial()
         opts = Multinomial.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -184,6 +176,7 @@ def multinomial(
     *,
     seed: int = default(0),
     seed2: int = default(0),
+    output_dtype: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> Multinomial[TInt64]: ...
 
@@ -195,32 +188,20 @@ def multinomial(
     *,
     seed: int = default(0),
     seed2: int = default(0),
-    output_dtype: type[UOutputDtype],
+    output_dtype: type[UOutputDtype] | DTypeLike,
     name: str | None = None,
 ) -> Multinomial[UOutputDtype]: ...
 
 
-@overload
 def multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
     *,
     seed: int = default(0),
     seed2: int = default(0),
-    output_dtype: AnyDTypeLike = TInt64,
+    output_dtype: type[UOutputDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> Multinomial[AnyDType]: ...
-
-
-def multinomial(
-    logits: Operand[U],
-    num_samples: Operand[TInt32],
-    *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    output_dtype: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> Multinomial[AnyDType]:
+) -> Multinomial[UOutputDtype]:
     """`Multinomial.create` in the current scope, with Multinomial.Options as
     keywords.
     """

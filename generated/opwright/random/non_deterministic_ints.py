@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TType,
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NonDeterministicInts", "non_deterministic_ints"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-UShapeDtype = TypeVar("UShapeDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+UShapeDtype = TypeVar("UShapeDtype", bound="TType", default="AnyDType")
 
 
 class NonDeterministicIntsInputs(OpInputs):
@@ -61,25 +62,22 @@ class NonDeterministicInts(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[UShapeDtype]
+        scope: Scope, shape: Operand[UShapeDtype], *, dtype: type[TInt64] = TInt64
     ) -> NonDeterministicInts[TInt64]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[UShapeDtype], *, dtype: type[UDtype]
+        scope: Scope, shape: Operand[UShapeDtype], *, dtype: type[UDtype] | DTypeLike
     ) -> NonDeterministicInts[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[UShapeDtype], *, dtype: AnyDTypeLike = TInt64
-    ) -> NonDeterministicInts[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, shape: Operand[UShapeDtype], *, dtype: AnyDTypeLike = TInt64
-    ) -> NonDeterministicInts[AnyDType]:
+        scope: Scope,
+        shape: Operand[UShapeDtype],
+        *,
+        dtype: type[UDtype] | DTypeLike = "int64",
+    ) -> NonDeterministicInts[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -90,7 +88,7 @@ class NonDeterministicInts(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonDeterministicInts[AnyDType] = NonDeterministicInts()
+        op: NonDeterministicInts[UDtype] = NonDeterministicInts()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,30 +108,27 @@ class NonDeterministicInts(Op, Generic[Dtype]):
 
 @overload
 def non_deterministic_ints(
-    shape: Operand[UShapeDtype], *, name: str | None = None
+    shape: Operand[UShapeDtype],
+    *,
+    dtype: type[TInt64] = TInt64,
+    name: str | None = None,
 ) -> NonDeterministicInts[TInt64]: ...
 
 
 @overload
 def non_deterministic_ints(
-    shape: Operand[UShapeDtype], *, dtype: type[UDtype], name: str | None = None
+    shape: Operand[UShapeDtype],
+    *,
+    dtype: type[UDtype] | DTypeLike,
+    name: str | None = None,
 ) -> NonDeterministicInts[UDtype]: ...
 
 
-@overload
 def non_deterministic_ints(
     shape: Operand[UShapeDtype],
     *,
-    dtype: AnyDTypeLike = TInt64,
+    dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> NonDeterministicInts[AnyDType]: ...
-
-
-def non_deterministic_ints(
-    shape: Operand[UShapeDtype],
-    *,
-    dtype: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> NonDeterministicInts[AnyDType]:
+) -> NonDeterministicInts[UDtype]:
     """`NonDeterministicInts.create` in the current scope."""
     return NonDeterministicInts.create(Scope.current(name), shape, dtype=dtype)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ParameterizedTruncatedNormal", "parameterized_truncated_normal"]
 
-Dtype = TypeVar("Dtype", bound="TFloating")
-UDtype = TypeVar("UDtype", bound="TFloating")
-U = TypeVar("U", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TFloating", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
 
 
 class ParameterizedTruncatedNormalInputs(OpInputs, Generic[UDtype]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomGamma", "random_gamma"]
 
-US = TypeVar("US", bound="TIndex")
-T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64")
+US = TypeVar("US", bound="TIndex", default="AnyDType")
+T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
 
 
 class RandomGammaInputs(OpInputs, Generic[U]):

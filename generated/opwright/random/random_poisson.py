@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomPoisson", "random_poisson"]
 
-US = TypeVar("US", bound="TIndex")
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64")
+US = TypeVar("US", bound="TIndex", default="AnyDType")
+Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
 
 
 class RandomPoissonInputs(OpInputs, Generic[UDtype]):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat16,
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomPoissonV2", "random_poisson_v2"]
 
-US = TypeVar("US", bound="TIndex")
-UR = TypeVar("UR", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
+US = TypeVar("US", bound="TIndex", default="AnyDType")
+UR = TypeVar("UR", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType")
+Dtype = TypeVar(
+    "Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
+UDtype = TypeVar(
+    "UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
 
 
 class RandomPoissonV2Inputs(OpInputs):
@@ -103,7 +108,11 @@ class RandomPoissonV2(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[US], rate: Operand[UR], *options: Options
+        scope: Scope,
+        shape: Operand[US],
+        rate: Operand[UR],
+        *options: Options,
+        dtype: type[TInt64] = TInt64,
     ) -> RandomPoissonV2[TInt64]: ...
 
     @overload
@@ -113,27 +122,17 @@ class RandomPoissonV2(Op, Generic[Dtype]):
         shape: Operand[US],
         rate: Operand[UR],
         *options: Options,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> RandomPoissonV2[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[US],
         rate: Operand[UR],
         *options: Options,
-        dtype: AnyDTypeLike = TInt64,
-    ) -> RandomPoissonV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[US],
-        rate: Operand[UR],
-        *options: Options,
-        dtype: AnyDTypeLike = TInt64,
-    ) -> RandomPoissonV2[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "int64",
+    ) -> RandomPoissonV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -146,7 +145,7 @@ class RandomPoissonV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomPoissonV2[AnyDType] = RandomPoissonV2()
+        op: RandomPoissonV2[UDtype] = RandomPoissonV2()
         opts = RandomPoissonV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -185,6 +184,7 @@ def random_poisson_v2(
     *,
     seed: int = default(0),
     seed2: int = default(0),
+    dtype: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> RandomPoissonV2[TInt64]: ...
 
@@ -196,32 +196,20 @@ def random_poisson_v2(
     *,
     seed: int = default(0),
     seed2: int = default(0),
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> RandomPoissonV2[UDtype]: ...
 
 
-@overload
 def random_poisson_v2(
     shape: Operand[US],
     rate: Operand[UR],
     *,
     seed: int = default(0),
     seed2: int = default(0),
-    dtype: AnyDTypeLike = TInt64,
+    dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> RandomPoissonV2[AnyDType]: ...
-
-
-def random_poisson_v2(
-    shape: Operand[US],
-    rate: Operand[UR],
-    *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    dtype: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> RandomPoissonV2[AnyDType]:
+) -> RandomPoissonV2[UDtype]:
     """`RandomPoissonV2.create` in the current scope, with RandomPoissonV2.Options as
     keywords.
     """

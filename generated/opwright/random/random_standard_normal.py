@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomStandardNormal", "random_standard_normal"]
 
-Dtype = TypeVar("Dtype", bound="TFloating")
-UDtype = TypeVar("UDtype", bound="TFloating")
-U = TypeVar("U", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TFloating", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
 
 
 class RandomStandardNormalInputs(OpInputs):
@@ -93,22 +94,13 @@ class RandomStandardNormal(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[U], dtype: type[UDtype], *options: Options
-    ) -> RandomStandardNormal[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, shape: Operand[U], dtype: AnyDTypeLike, *options: Options
-    ) -> RandomStandardNormal[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, shape: Operand[U], dtype: AnyDTypeLike, *options: Options
-    ) -> RandomStandardNormal[AnyDType]:
+        scope: Scope,
+        shape: Operand[U],
+        dtype: type[UDtype] | DTypeLike,
+        *options: Options,
+    ) -> RandomStandardNormal[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,7 +112,7 @@ class RandomStandardNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomStandardNormal[AnyDType] = RandomStandardNormal()
+        op: RandomStandardNormal[UDtype] = RandomStandardNormal()
         opts = RandomStandardNormal.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -151,36 +143,14 @@ class RandomStandardNormal(Op, Generic[Dtype]):
 DEFAULTS = RandomStandardNormal.Options()
 
 
-@overload
 def random_standard_normal(
     shape: Operand[U],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     seed: int = default(0),
     seed2: int = default(0),
     name: str | None = None,
-) -> RandomStandardNormal[UDtype]: ...
-
-
-@overload
-def random_standard_normal(
-    shape: Operand[U],
-    dtype: AnyDTypeLike,
-    *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    name: str | None = None,
-) -> RandomStandardNormal[AnyDType]: ...
-
-
-def random_standard_normal(
-    shape: Operand[U],
-    dtype: AnyDTypeLike,
-    *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    name: str | None = None,
-) -> RandomStandardNormal[AnyDType]:
+) -> RandomStandardNormal[UDtype]:
     """`RandomStandardNormal.create` in the current scope, with
     RandomStandardNormal.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomUniform", "random_uniform"]
 
-Dtype = TypeVar("Dtype", bound="TFloating")
-UDtype = TypeVar("UDtype", bound="TFloating")
-U = TypeVar("U", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TFloating", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
 
 
 class RandomUniformInputs(OpInputs):
@@ -93,22 +94,13 @@ class RandomUniform(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[U], dtype: type[UDtype], *options: Options
-    ) -> RandomUniform[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, shape: Operand[U], dtype: AnyDTypeLike, *options: Options
-    ) -> RandomUniform[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, shape: Operand[U], dtype: AnyDTypeLike, *options: Options
-    ) -> RandomUniform[AnyDType]:
+        scope: Scope,
+        shape: Operand[U],
+        dtype: type[UDtype] | DTypeLike,
+        *options: Options,
+    ) -> RandomUniform[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,7 +112,7 @@ class RandomUniform(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomUniform[AnyDType] = RandomUniform()
+        op: RandomUniform[UDtype] = RandomUniform()
         opts = RandomUniform.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -151,36 +143,14 @@ class RandomUniform(Op, Generic[Dtype]):
 DEFAULTS = RandomUniform.Options()
 
 
-@overload
 def random_uniform(
     shape: Operand[U],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     seed: int = default(0),
     seed2: int = default(0),
     name: str | None = None,
-) -> RandomUniform[UDtype]: ...
-
-
-@overload
-def random_uniform(
-    shape: Operand[U],
-    dtype: AnyDTypeLike,
-    *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    name: str | None = None,
-) -> RandomUniform[AnyDType]: ...
-
-
-def random_uniform(
-    shape: Operand[U],
-    dtype: AnyDTypeLike,
-    *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    name: str | None = None,
-) -> RandomUniform[AnyDType]:
+) -> RandomUniform[UDtype]:
     """`RandomUniform.create` in the current scope, with RandomUniform.Options as
     keywords.
     """

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomUniformInt", "random_uniform_int"]
 
-Tout = TypeVar("Tout", bound="TIndex")
-Uout = TypeVar("Uout", bound="TIndex")
-U = TypeVar("U", bound="TIndex")
+Tout = TypeVar("Tout", bound="TIndex", default="AnyDType")
+Uout = TypeVar("Uout", bound="TIndex", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
 
 
 class RandomUniformIntInputs(OpInputs, Generic[Uout]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat16,
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["StatefulRandomBinomial", "stateful_random_binomial"]
 
-US = TypeVar("US", bound="TIndex")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
+US = TypeVar("US", bound="TIndex", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType")
+Dtype = TypeVar(
+    "Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
+UDtype = TypeVar(
+    "UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
 
 
 class StatefulRandomBinomialInputs(OpInputs):
@@ -85,6 +90,8 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         shape: Operand[US],
         counts: Operand[U],
         probs: Operand[U],
+        *,
+        dtype: type[TInt64] = TInt64,
     ) -> StatefulRandomBinomial[TInt64]: ...
 
     @overload
@@ -97,10 +104,9 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         counts: Operand[U],
         probs: Operand[U],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatefulRandomBinomial[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -110,20 +116,8 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         counts: Operand[U],
         probs: Operand[U],
         *,
-        dtype: AnyDTypeLike = TInt64,
-    ) -> StatefulRandomBinomial[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        algorithm: Operand[TInt64],
-        shape: Operand[US],
-        counts: Operand[U],
-        probs: Operand[U],
-        *,
-        dtype: AnyDTypeLike = TInt64,
-    ) -> StatefulRandomBinomial[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "int64",
+    ) -> StatefulRandomBinomial[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -138,7 +132,7 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulRandomBinomial[AnyDType] = StatefulRandomBinomial()
+        op: StatefulRandomBinomial[UDtype] = StatefulRandomBinomial()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +167,7 @@ def stateful_random_binomial(
     counts: Operand[U],
     probs: Operand[U],
     *,
+    dtype: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> StatefulRandomBinomial[TInt64]: ...
 
@@ -185,12 +180,11 @@ def stateful_random_binomial(
     counts: Operand[U],
     probs: Operand[U],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatefulRandomBinomial[UDtype]: ...
 
 
-@overload
 def stateful_random_binomial(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
@@ -198,21 +192,9 @@ def stateful_random_binomial(
     counts: Operand[U],
     probs: Operand[U],
     *,
-    dtype: AnyDTypeLike = TInt64,
+    dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> StatefulRandomBinomial[AnyDType]: ...
-
-
-def stateful_random_binomial(
-    resource: TensorOperand[TResource],
-    algorithm: Operand[TInt64],
-    shape: Operand[US],
-    counts: Operand[U],
-    probs: Operand[U],
-    *,
-    dtype: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> StatefulRandomBinomial[AnyDType]:
+) -> StatefulRandomBinomial[UDtype]:
     """`StatefulRandomBinomial.create` in the current scope."""
     return StatefulRandomBinomial.create(
         Scope.current(name), resource, algorithm, shape, counts, probs, dtype=dtype

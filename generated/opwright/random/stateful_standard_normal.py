@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import deprecated
+from typing_extensions import TypeVar, deprecated
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TResource,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatefulStandardNormal", "stateful_standard_normal"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-UShapeDtype = TypeVar("UShapeDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+UShapeDtype = TypeVar("UShapeDtype", bound="TType", default="AnyDType")
 
 
 class StatefulStandardNormalInputs(OpInputs):
@@ -70,7 +70,11 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
         category=None,
     )
     def create(
-        scope: Scope, resource: TensorOperand[TResource], shape: Operand[UShapeDtype]
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        shape: Operand[UShapeDtype],
+        *,
+        dtype: type[TFloat32] = TFloat32,
     ) -> StatefulStandardNormal[TFloat32]: ...
 
     @overload
@@ -84,31 +88,17 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
         resource: TensorOperand[TResource],
         shape: Operand[UShapeDtype],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatefulStandardNormal[UDtype]: ...
 
-    @overload
-    @staticmethod
-    @deprecated(
-        "StatefulStandardNormal was removed in GraphDef version 29. Use StatefulStandardNormalV2 instead.",
-        category=None,
-    )
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        shape: Operand[UShapeDtype],
-        *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulStandardNormal[AnyDType]: ...
-
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
         shape: Operand[UShapeDtype],
         *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulStandardNormal[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> StatefulStandardNormal[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,7 +110,7 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulStandardNormal[AnyDType] = StatefulStandardNormal()
+        op: StatefulStandardNormal[UDtype] = StatefulStandardNormal()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +138,7 @@ def stateful_standard_normal(
     resource: TensorOperand[TResource],
     shape: Operand[UShapeDtype],
     *,
+    dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> StatefulStandardNormal[TFloat32]: ...
 
@@ -161,32 +152,18 @@ def stateful_standard_normal(
     resource: TensorOperand[TResource],
     shape: Operand[UShapeDtype],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatefulStandardNormal[UDtype]: ...
 
 
-@overload
-@deprecated(
-    "StatefulStandardNormal was removed in GraphDef version 29. Use StatefulStandardNormalV2 instead.",
-    category=None,
-)
 def stateful_standard_normal(
     resource: TensorOperand[TResource],
     shape: Operand[UShapeDtype],
     *,
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatefulStandardNormal[AnyDType]: ...
-
-
-def stateful_standard_normal(
-    resource: TensorOperand[TResource],
-    shape: Operand[UShapeDtype],
-    *,
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> StatefulStandardNormal[AnyDType]:
+) -> StatefulStandardNormal[UDtype]:
     """`StatefulStandardNormal.create` in the current scope."""
     return StatefulStandardNormal.create(
         Scope.current(name), resource, shape, dtype=dtype

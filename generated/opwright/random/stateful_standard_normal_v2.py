@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt64,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatefulStandardNormalV2", "stateful_standard_normal_v2"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-UShapeDtype = TypeVar("UShapeDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+UShapeDtype = TypeVar("UShapeDtype", bound="TType", default="AnyDType")
 
 
 class StatefulStandardNormalV2Inputs(OpInputs):
@@ -71,6 +72,8 @@ class StatefulStandardNormalV2(Op, Generic[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
+        *,
+        dtype: type[TFloat32] = TFloat32,
     ) -> StatefulStandardNormalV2[TFloat32]: ...
 
     @overload
@@ -81,10 +84,9 @@ class StatefulStandardNormalV2(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatefulStandardNormalV2[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -92,18 +94,8 @@ class StatefulStandardNormalV2(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulStandardNormalV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
-        *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulStandardNormalV2[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> StatefulStandardNormalV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +108,7 @@ class StatefulStandardNormalV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulStandardNormalV2[AnyDType] = StatefulStandardNormalV2()
+        op: StatefulStandardNormalV2[UDtype] = StatefulStandardNormalV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +134,7 @@ def stateful_standard_normal_v2(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
+    dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> StatefulStandardNormalV2[TFloat32]: ...
 
@@ -152,30 +145,19 @@ def stateful_standard_normal_v2(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatefulStandardNormalV2[UDtype]: ...
 
 
-@overload
 def stateful_standard_normal_v2(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatefulStandardNormalV2[AnyDType]: ...
-
-
-def stateful_standard_normal_v2(
-    resource: TensorOperand[TResource],
-    algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
-    *,
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> StatefulStandardNormalV2[AnyDType]:
+) -> StatefulStandardNormalV2[UDtype]:
     """`StatefulStandardNormalV2.create` in the current scope."""
     return StatefulStandardNormalV2.create(
         Scope.current(name), resource, algorithm, shape, dtype=dtype

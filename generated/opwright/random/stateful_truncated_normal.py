@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt64,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatefulTruncatedNormal", "stateful_truncated_normal"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-UShapeDtype = TypeVar("UShapeDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+UShapeDtype = TypeVar("UShapeDtype", bound="TType", default="AnyDType")
 
 
 class StatefulTruncatedNormalInputs(OpInputs):
@@ -71,6 +72,8 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
+        *,
+        dtype: type[TFloat32] = TFloat32,
     ) -> StatefulTruncatedNormal[TFloat32]: ...
 
     @overload
@@ -81,10 +84,9 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatefulTruncatedNormal[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -92,18 +94,8 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulTruncatedNormal[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
-        *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulTruncatedNormal[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> StatefulTruncatedNormal[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +108,7 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulTruncatedNormal[AnyDType] = StatefulTruncatedNormal()
+        op: StatefulTruncatedNormal[UDtype] = StatefulTruncatedNormal()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +134,7 @@ def stateful_truncated_normal(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
+    dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> StatefulTruncatedNormal[TFloat32]: ...
 
@@ -152,30 +145,19 @@ def stateful_truncated_normal(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatefulTruncatedNormal[UDtype]: ...
 
 
-@overload
 def stateful_truncated_normal(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatefulTruncatedNormal[AnyDType]: ...
-
-
-def stateful_truncated_normal(
-    resource: TensorOperand[TResource],
-    algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
-    *,
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> StatefulTruncatedNormal[AnyDType]:
+) -> StatefulTruncatedNormal[UDtype]:
     """`StatefulTruncatedNormal.create` in the current scope."""
     return StatefulTruncatedNormal.create(
         Scope.current(name), resource, algorithm, shape, dtype=dtype

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt64,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatefulUniform", "stateful_uniform"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-UShapeDtype = TypeVar("UShapeDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+UShapeDtype = TypeVar("UShapeDtype", bound="TType", default="AnyDType")
 
 
 class StatefulUniformInputs(OpInputs):
@@ -70,6 +71,8 @@ class StatefulUniform(Op, Generic[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
+        *,
+        dtype: type[TFloat32] = TFloat32,
     ) -> StatefulUniform[TFloat32]: ...
 
     @overload
@@ -80,10 +83,9 @@ class StatefulUniform(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatefulUniform[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -91,18 +93,8 @@ class StatefulUniform(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulUniform[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
-        *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatefulUniform[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> StatefulUniform[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +107,7 @@ class StatefulUniform(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulUniform[AnyDType] = StatefulUniform()
+        op: StatefulUniform[UDtype] = StatefulUniform()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +133,7 @@ def stateful_uniform(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
+    dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> StatefulUniform[TFloat32]: ...
 
@@ -151,30 +144,19 @@ def stateful_uniform(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatefulUniform[UDtype]: ...
 
 
-@overload
 def stateful_uniform(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatefulUniform[AnyDType]: ...
-
-
-def stateful_uniform(
-    resource: TensorOperand[TResource],
-    algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
-    *,
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> StatefulUniform[AnyDType]:
+) -> StatefulUniform[UDtype]:
     """`StatefulUniform.create` in the current scope."""
     return StatefulUniform.create(
         Scope.current(name), resource, algorithm, shape, dtype=dtype

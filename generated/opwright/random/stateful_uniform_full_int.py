@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt64,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatefulUniformFullInt", "stateful_uniform_full_int"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-UShapeDtype = TypeVar("UShapeDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+UShapeDtype = TypeVar("UShapeDtype", bound="TType", default="AnyDType")
 
 
 class StatefulUniformFullIntInputs(OpInputs):
@@ -71,6 +72,8 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
+        *,
+        dtype: type[TUint64] = TUint64,
     ) -> StatefulUniformFullInt[TUint64]: ...
 
     @overload
@@ -81,10 +84,9 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatefulUniformFullInt[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -92,18 +94,8 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[UShapeDtype],
         *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> StatefulUniformFullInt[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
-        *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> StatefulUniformFullInt[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint64",
+    ) -> StatefulUniformFullInt[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +108,7 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulUniformFullInt[AnyDType] = StatefulUniformFullInt()
+        op: StatefulUniformFullInt[UDtype] = StatefulUniformFullInt()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +134,7 @@ def stateful_uniform_full_int(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
+    dtype: type[TUint64] = TUint64,
     name: str | None = None,
 ) -> StatefulUniformFullInt[TUint64]: ...
 
@@ -152,30 +145,19 @@ def stateful_uniform_full_int(
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatefulUniformFullInt[UDtype]: ...
 
 
-@overload
 def stateful_uniform_full_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: Operand[UShapeDtype],
     *,
-    dtype: AnyDTypeLike = TUint64,
+    dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> StatefulUniformFullInt[AnyDType]: ...
-
-
-def stateful_uniform_full_int(
-    resource: TensorOperand[TResource],
-    algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
-    *,
-    dtype: AnyDTypeLike = TUint64,
-    name: str | None = None,
-) -> StatefulUniformFullInt[AnyDType]:
+) -> StatefulUniformFullInt[UDtype]:
     """`StatefulUniformFullInt.create` in the current scope."""
     return StatefulUniformFullInt.create(
         Scope.current(name), resource, algorithm, shape, dtype=dtype

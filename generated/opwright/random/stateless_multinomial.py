@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessMultinomial", "stateless_multinomial"]
 
-U = TypeVar("U", bound="TReal")
-Useed = TypeVar("Useed", bound="TIndex")
-OutputDtype = TypeVar("OutputDtype", bound="TIndex")
-UOutputDtype = TypeVar("UOutputDtype", bound="TIndex")
+U = TypeVar("U", bound="TReal", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
+OutputDtype = TypeVar("OutputDtype", bound="TIndex", default="AnyDType")
+UOutputDtype = TypeVar("UOutputDtype", bound="TIndex", default="AnyDType")
 
 
 class StatelessMultinomialInputs(OpInputs):
@@ -77,6 +78,8 @@ class StatelessMultinomial(Op, Generic[OutputDtype]):
         logits: Operand[U],
         num_samples: Operand[TInt32],
         seed: Operand[Useed],
+        *,
+        output_dtype: type[TInt64] = TInt64,
     ) -> StatelessMultinomial[TInt64]: ...
 
     @overload
@@ -87,10 +90,9 @@ class StatelessMultinomial(Op, Generic[OutputDtype]):
         num_samples: Operand[TInt32],
         seed: Operand[Useed],
         *,
-        output_dtype: type[UOutputDtype],
+        output_dtype: type[UOutputDtype] | DTypeLike,
     ) -> StatelessMultinomial[UOutputDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -98,18 +100,8 @@ class StatelessMultinomial(Op, Generic[OutputDtype]):
         num_samples: Operand[TInt32],
         seed: Operand[Useed],
         *,
-        output_dtype: AnyDTypeLike = TInt64,
-    ) -> StatelessMultinomial[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        logits: Operand[U],
-        num_samples: Operand[TInt32],
-        seed: Operand[Useed],
-        *,
-        output_dtype: AnyDTypeLike = TInt64,
-    ) -> StatelessMultinomial[AnyDType]:
+        output_dtype: type[UOutputDtype] | DTypeLike = "int64",
+    ) -> StatelessMultinomial[UOutputDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -122,7 +114,7 @@ class StatelessMultinomial(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessMultinomial[AnyDType] = StatelessMultinomial()
+        op: StatelessMultinomial[UOutputDtype] = StatelessMultinomial()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -150,6 +142,7 @@ def stateless_multinomial(
     num_samples: Operand[TInt32],
     seed: Operand[Useed],
     *,
+    output_dtype: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> StatelessMultinomial[TInt64]: ...
 
@@ -160,30 +153,19 @@ def stateless_multinomial(
     num_samples: Operand[TInt32],
     seed: Operand[Useed],
     *,
-    output_dtype: type[UOutputDtype],
+    output_dtype: type[UOutputDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatelessMultinomial[UOutputDtype]: ...
 
 
-@overload
 def stateless_multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
     seed: Operand[Useed],
     *,
-    output_dtype: AnyDTypeLike = TInt64,
+    output_dtype: type[UOutputDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> StatelessMultinomial[AnyDType]: ...
-
-
-def stateless_multinomial(
-    logits: Operand[U],
-    num_samples: Operand[TInt32],
-    seed: Operand[Useed],
-    *,
-    output_dtype: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> StatelessMultinomial[AnyDType]:
+) -> StatelessMultinomial[UOutputDtype]:
     """`StatelessMultinomial.create` in the current scope."""
     return StatelessMultinomial.create(
         Scope.current(name), logits, num_samples, seed, output_dtype=output_dtype

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -26,10 +27,10 @@ __all__ = [
     "stateless_parameterized_truncated_normal",
 ]
 
-US = TypeVar("US", bound="TIndex")
-Useed = TypeVar("Useed", bound="TIndex")
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64")
+US = TypeVar("US", bound="TIndex", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
+Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
 
 
 class StatelessParameterizedTruncatedNormalInputs(OpInputs, Generic[UDtype]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat16,
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomBinomial", "stateless_random_binomial"]
 
-US = TypeVar("US", bound="TIndex")
-Useed = TypeVar("Useed", bound="TIndex")
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
+US = TypeVar("US", bound="TIndex", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType")
+Dtype = TypeVar(
+    "Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
+UDtype = TypeVar(
+    "UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
 
 
 class StatelessRandomBinomialInputs(OpInputs):
@@ -83,6 +88,8 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         seed: Operand[Useed],
         counts: Operand[U],
         probs: Operand[U],
+        *,
+        dtype: type[TInt64] = TInt64,
     ) -> StatelessRandomBinomial[TInt64]: ...
 
     @overload
@@ -94,10 +101,9 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         counts: Operand[U],
         probs: Operand[U],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatelessRandomBinomial[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -106,19 +112,8 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         counts: Operand[U],
         probs: Operand[U],
         *,
-        dtype: AnyDTypeLike = TInt64,
-    ) -> StatelessRandomBinomial[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[US],
-        seed: Operand[Useed],
-        counts: Operand[U],
-        probs: Operand[U],
-        *,
-        dtype: AnyDTypeLike = TInt64,
-    ) -> StatelessRandomBinomial[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "int64",
+    ) -> StatelessRandomBinomial[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +127,7 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomBinomial[AnyDType] = StatelessRandomBinomial()
+        op: StatelessRandomBinomial[UDtype] = StatelessRandomBinomial()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -160,6 +155,7 @@ def stateless_random_binomial(
     counts: Operand[U],
     probs: Operand[U],
     *,
+    dtype: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> StatelessRandomBinomial[TInt64]: ...
 
@@ -171,32 +167,20 @@ def stateless_random_binomial(
     counts: Operand[U],
     probs: Operand[U],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatelessRandomBinomial[UDtype]: ...
 
 
-@overload
 def stateless_random_binomial(
     shape: Operand[US],
     seed: Operand[Useed],
     counts: Operand[U],
     probs: Operand[U],
     *,
-    dtype: AnyDTypeLike = TInt64,
+    dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> StatelessRandomBinomial[AnyDType]: ...
-
-
-def stateless_random_binomial(
-    shape: Operand[US],
-    seed: Operand[Useed],
-    counts: Operand[U],
-    probs: Operand[U],
-    *,
-    dtype: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> StatelessRandomBinomial[AnyDType]:
+) -> StatelessRandomBinomial[UDtype]:
     """`StatelessRandomBinomial.create` in the current scope."""
     return StatelessRandomBinomial.create(
         Scope.current(name), shape, seed, counts, probs, dtype=dtype

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomGammaV2", "stateless_random_gamma_v2"]
 
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64")
-U = TypeVar("U", bound="TIndex")
-Useed = TypeVar("Useed", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomGammaV2Inputs(OpInputs, Generic[UDtype]):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomGammaV3", "stateless_random_gamma_v3"]
 
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64")
-UShapeDtype = TypeVar("UShapeDtype", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64", default="AnyDType")
+UShapeDtype = TypeVar("UShapeDtype", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomGammaV3Inputs(OpInputs, Generic[UDtype]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomNormal", "stateless_random_normal"]
 
-Dtype = TypeVar("Dtype", bound="TFloating")
-UDtype = TypeVar("UDtype", bound="TFloating")
-U = TypeVar("U", bound="TIndex")
-Useed = TypeVar("Useed", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TFloating", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomNormalInputs(OpInputs):
@@ -69,33 +70,31 @@ class StatelessRandomNormal(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[U], seed: Operand[Useed]
+        scope: Scope,
+        shape: Operand[U],
+        seed: Operand[Useed],
+        *,
+        dtype: type[TFloat32] = TFloat32,
     ) -> StatelessRandomNormal[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[U], seed: Operand[Useed], *, dtype: type[UDtype]
+        scope: Scope,
+        shape: Operand[U],
+        seed: Operand[Useed],
+        *,
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatelessRandomNormal[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
         *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatelessRandomNormal[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[U],
-        seed: Operand[Useed],
-        *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatelessRandomNormal[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> StatelessRandomNormal[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -107,7 +106,7 @@ class StatelessRandomNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomNormal[AnyDType] = StatelessRandomNormal()
+        op: StatelessRandomNormal[UDtype] = StatelessRandomNormal()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,7 +127,11 @@ class StatelessRandomNormal(Op, Generic[Dtype]):
 
 @overload
 def stateless_random_normal(
-    shape: Operand[U], seed: Operand[Useed], *, name: str | None = None
+    shape: Operand[U],
+    seed: Operand[Useed],
+    *,
+    dtype: type[TFloat32] = TFloat32,
+    name: str | None = None,
 ) -> StatelessRandomNormal[TFloat32]: ...
 
 
@@ -137,27 +140,17 @@ def stateless_random_normal(
     shape: Operand[U],
     seed: Operand[Useed],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatelessRandomNormal[UDtype]: ...
 
 
-@overload
 def stateless_random_normal(
     shape: Operand[U],
     seed: Operand[Useed],
     *,
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatelessRandomNormal[AnyDType]: ...
-
-
-def stateless_random_normal(
-    shape: Operand[U],
-    seed: Operand[Useed],
-    *,
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> StatelessRandomNormal[AnyDType]:
+) -> StatelessRandomNormal[UDtype]:
     """`StatelessRandomNormal.create` in the current scope."""
     return StatelessRandomNormal.create(Scope.current(name), shape, seed, dtype=dtype)

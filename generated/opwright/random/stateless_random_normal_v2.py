@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomNormalV2", "stateless_random_normal_v2"]
 
-Dtype = TypeVar("Dtype", bound="TFloating")
-UDtype = TypeVar("UDtype", bound="TFloating")
-Ushape = TypeVar("Ushape", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TFloating", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TFloating", default="AnyDType")
+Ushape = TypeVar("Ushape", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomNormalV2Inputs(OpInputs):
@@ -75,6 +76,8 @@ class StatelessRandomNormalV2(Op, Generic[Dtype]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
+        *,
+        dtype: type[TFloat32] = TFloat32,
     ) -> StatelessRandomNormalV2[TFloat32]: ...
 
     @overload
@@ -86,10 +89,9 @@ class StatelessRandomNormalV2(Op, Generic[Dtype]):
         counter: Operand[TUint64],
         alg: Operand[TInt32],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatelessRandomNormalV2[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -98,19 +100,8 @@ class StatelessRandomNormalV2(Op, Generic[Dtype]):
         counter: Operand[TUint64],
         alg: Operand[TInt32],
         *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatelessRandomNormalV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[Ushape],
-        key: Operand[TUint64],
-        counter: Operand[TUint64],
-        alg: Operand[TInt32],
-        *,
-        dtype: AnyDTypeLike = TFloat32,
-    ) -> StatelessRandomNormalV2[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "float32",
+    ) -> StatelessRandomNormalV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +115,7 @@ class StatelessRandomNormalV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomNormalV2[AnyDType] = StatelessRandomNormalV2()
+        op: StatelessRandomNormalV2[UDtype] = StatelessRandomNormalV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +143,7 @@ def stateless_random_normal_v2(
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     *,
+    dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> StatelessRandomNormalV2[TFloat32]: ...
 
@@ -163,32 +155,20 @@ def stateless_random_normal_v2(
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatelessRandomNormalV2[UDtype]: ...
 
 
-@overload
 def stateless_random_normal_v2(
     shape: Operand[Ushape],
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     *,
-    dtype: AnyDTypeLike = TFloat32,
+    dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatelessRandomNormalV2[AnyDType]: ...
-
-
-def stateless_random_normal_v2(
-    shape: Operand[Ushape],
-    key: Operand[TUint64],
-    counter: Operand[TUint64],
-    alg: Operand[TInt32],
-    *,
-    dtype: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> StatelessRandomNormalV2[AnyDType]:
+) -> StatelessRandomNormalV2[UDtype]:
     """`StatelessRandomNormalV2.create` in the current scope."""
     return StatelessRandomNormalV2.create(
         Scope.current(name), shape, key, counter, alg, dtype=dtype

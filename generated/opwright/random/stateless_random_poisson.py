@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat16,
@@ -25,11 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomPoisson", "stateless_random_poisson"]
 
-URtype = TypeVar("URtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-Dtype = TypeVar("Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-UDtype = TypeVar("UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex")
-U = TypeVar("U", bound="TIndex")
-Useed = TypeVar("Useed", bound="TIndex")
+URtype = TypeVar(
+    "URtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
+Dtype = TypeVar(
+    "Dtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
+UDtype = TypeVar(
+    "UDtype", bound="TFloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
+U = TypeVar("U", bound="TIndex", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomPoissonInputs(OpInputs):
@@ -73,34 +80,14 @@ class StatelessRandomPoisson(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
         lam: Operand[URtype],
-        dtype: type[UDtype],
-    ) -> StatelessRandomPoisson[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[U],
-        seed: Operand[Useed],
-        lam: Operand[URtype],
-        dtype: AnyDTypeLike,
-    ) -> StatelessRandomPoisson[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[U],
-        seed: Operand[Useed],
-        lam: Operand[URtype],
-        dtype: AnyDTypeLike,
-    ) -> StatelessRandomPoisson[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> StatelessRandomPoisson[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -113,7 +100,7 @@ class StatelessRandomPoisson(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomPoisson[AnyDType] = StatelessRandomPoisson()
+        op: StatelessRandomPoisson[UDtype] = StatelessRandomPoisson()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,35 +120,13 @@ class StatelessRandomPoisson(Op, Generic[Dtype]):
         return op._build(scope, (shape, seed, lam), {"dtype": dtype}, refusal)
 
 
-@overload
 def stateless_random_poisson(
     shape: Operand[U],
     seed: Operand[Useed],
     lam: Operand[URtype],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> StatelessRandomPoisson[UDtype]: ...
-
-
-@overload
-def stateless_random_poisson(
-    shape: Operand[U],
-    seed: Operand[Useed],
-    lam: Operand[URtype],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> StatelessRandomPoisson[AnyDType]: ...
-
-
-def stateless_random_poisson(
-    shape: Operand[U],
-    seed: Operand[Useed],
-    lam: Operand[URtype],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> StatelessRandomPoisson[AnyDType]:
+) -> StatelessRandomPoisson[UDtype]:
     """`StatelessRandomPoisson.create` in the current scope."""
     return StatelessRandomPoisson.create(Scope.current(name), shape, seed, lam, dtype)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomUniformFullInt", "stateless_random_uniform_full_int"]
 
-Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64")
-UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64")
-U = TypeVar("U", bound="TIndex")
-Useed = TypeVar("Useed", bound="TIndex | TUint32 | TUint64")
+Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex | TUint32 | TUint64", default="AnyDType")
 
 
 class StatelessRandomUniformFullIntInputs(OpInputs):
@@ -69,33 +70,31 @@ class StatelessRandomUniformFullInt(Op, Generic[Dtype]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[U], seed: Operand[Useed]
+        scope: Scope,
+        shape: Operand[U],
+        seed: Operand[Useed],
+        *,
+        dtype: type[TUint64] = TUint64,
     ) -> StatelessRandomUniformFullInt[TUint64]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[U], seed: Operand[Useed], *, dtype: type[UDtype]
+        scope: Scope,
+        shape: Operand[U],
+        seed: Operand[Useed],
+        *,
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatelessRandomUniformFullInt[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
         *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> StatelessRandomUniformFullInt[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[U],
-        seed: Operand[Useed],
-        *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> StatelessRandomUniformFullInt[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint64",
+    ) -> StatelessRandomUniformFullInt[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -107,7 +106,7 @@ class StatelessRandomUniformFullInt(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomUniformFullInt[AnyDType] = StatelessRandomUniformFullInt()
+        op: StatelessRandomUniformFullInt[UDtype] = StatelessRandomUniformFullInt()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,7 +127,11 @@ class StatelessRandomUniformFullInt(Op, Generic[Dtype]):
 
 @overload
 def stateless_random_uniform_full_int(
-    shape: Operand[U], seed: Operand[Useed], *, name: str | None = None
+    shape: Operand[U],
+    seed: Operand[Useed],
+    *,
+    dtype: type[TUint64] = TUint64,
+    name: str | None = None,
 ) -> StatelessRandomUniformFullInt[TUint64]: ...
 
 
@@ -137,28 +140,18 @@ def stateless_random_uniform_full_int(
     shape: Operand[U],
     seed: Operand[Useed],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatelessRandomUniformFullInt[UDtype]: ...
 
 
-@overload
 def stateless_random_uniform_full_int(
     shape: Operand[U],
     seed: Operand[Useed],
     *,
-    dtype: AnyDTypeLike = TUint64,
+    dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> StatelessRandomUniformFullInt[AnyDType]: ...
-
-
-def stateless_random_uniform_full_int(
-    shape: Operand[U],
-    seed: Operand[Useed],
-    *,
-    dtype: AnyDTypeLike = TUint64,
-    name: str | None = None,
-) -> StatelessRandomUniformFullInt[AnyDType]:
+) -> StatelessRandomUniformFullInt[UDtype]:
     """`StatelessRandomUniformFullInt.create` in the current scope."""
     return StatelessRandomUniformFullInt.create(
         Scope.current(name), shape, seed, dtype=dtype

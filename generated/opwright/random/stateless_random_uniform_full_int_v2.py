@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomUniformFullIntV2", "stateless_random_uniform_full_int_v2"]
 
-Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64")
-UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64")
-Ushape = TypeVar("Ushape", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+Ushape = TypeVar("Ushape", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomUniformFullIntV2Inputs(OpInputs):
@@ -74,6 +75,8 @@ class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
+        *,
+        dtype: type[TUint64] = TUint64,
     ) -> StatelessRandomUniformFullIntV2[TUint64]: ...
 
     @overload
@@ -85,10 +88,9 @@ class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
         counter: Operand[TUint64],
         alg: Operand[TInt32],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> StatelessRandomUniformFullIntV2[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -97,19 +99,8 @@ class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
         counter: Operand[TUint64],
         alg: Operand[TInt32],
         *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> StatelessRandomUniformFullIntV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        shape: Operand[Ushape],
-        key: Operand[TUint64],
-        counter: Operand[TUint64],
-        alg: Operand[TInt32],
-        *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> StatelessRandomUniformFullIntV2[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint64",
+    ) -> StatelessRandomUniformFullIntV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -123,9 +114,7 @@ class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomUniformFullIntV2[AnyDType] = (
-            StatelessRandomUniformFullIntV2()
-        )
+        op: StatelessRandomUniformFullIntV2[UDtype] = StatelessRandomUniformFullIntV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +142,7 @@ def stateless_random_uniform_full_int_v2(
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     *,
+    dtype: type[TUint64] = TUint64,
     name: str | None = None,
 ) -> StatelessRandomUniformFullIntV2[TUint64]: ...
 
@@ -164,32 +154,20 @@ def stateless_random_uniform_full_int_v2(
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> StatelessRandomUniformFullIntV2[UDtype]: ...
 
 
-@overload
 def stateless_random_uniform_full_int_v2(
     shape: Operand[Ushape],
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     *,
-    dtype: AnyDTypeLike = TUint64,
+    dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> StatelessRandomUniformFullIntV2[AnyDType]: ...
-
-
-def stateless_random_uniform_full_int_v2(
-    shape: Operand[Ushape],
-    key: Operand[TUint64],
-    counter: Operand[TUint64],
-    alg: Operand[TInt32],
-    *,
-    dtype: AnyDTypeLike = TUint64,
-    name: str | None = None,
-) -> StatelessRandomUniformFullIntV2[AnyDType]:
+) -> StatelessRandomUniformFullIntV2[UDtype]:
     """`StatelessRandomUniformFullIntV2.create` in the current scope."""
     return StatelessRandomUniformFullIntV2.create(
         Scope.current(name), shape, key, counter, alg, dtype=dtype

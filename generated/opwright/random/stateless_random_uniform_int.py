@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex
 
 __all__ = ["StatelessRandomUniformInt", "stateless_random_uniform_int"]
 
-Dtype = TypeVar("Dtype", bound="TIndex")
-UDtype = TypeVar("UDtype", bound="TIndex")
-U = TypeVar("U", bound="TIndex")
-Useed = TypeVar("Useed", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TIndex", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TIndex", default="AnyDType")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
+Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomUniformIntInputs(OpInputs, Generic[UDtype]):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StatelessRandomUniformIntV2", "stateless_random_uniform_int_v2"]
 
-Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64")
-UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64")
-Ushape = TypeVar("Ushape", bound="TIndex")
+Dtype = TypeVar("Dtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TIndex | TUint32 | TUint64", default="AnyDType")
+Ushape = TypeVar("Ushape", bound="TIndex", default="AnyDType")
 
 
 class StatelessRandomUniformIntV2Inputs(OpInputs, Generic[UDtype]):

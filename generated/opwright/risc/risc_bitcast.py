@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TType,
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RiscBitcast", "risc_bitcast"]
 
-USrcT = TypeVar("USrcT", bound="TType")
-DstT = TypeVar("DstT", bound="TType")
-UDstT = TypeVar("UDstT", bound="TType")
+USrcT = TypeVar("USrcT", bound="TType", default="AnyDType")
+DstT = TypeVar("DstT", bound="TType", default="AnyDType")
+UDstT = TypeVar("UDstT", bound="TType", default="AnyDType")
 
 
 class RiscBitcastInputs(OpInputs):
@@ -56,22 +57,10 @@ class RiscBitcast(Op, Generic[DstT]):
     def as_output(self) -> Output[DstT]:
         return self.y
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, x: Operand[USrcT], DstT: type[UDstT]
-    ) -> RiscBitcast[UDstT]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[USrcT], DstT: AnyDTypeLike
-    ) -> RiscBitcast[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, x: Operand[USrcT], DstT: AnyDTypeLike
-    ) -> RiscBitcast[AnyDType]:
+        scope: Scope, x: Operand[USrcT], DstT: type[UDstT] | DTypeLike
+    ) -> RiscBitcast[UDstT]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -82,7 +71,7 @@ class RiscBitcast(Op, Generic[DstT]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscBitcast[AnyDType] = RiscBitcast()
+        op: RiscBitcast[UDstT] = RiscBitcast()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -95,20 +84,8 @@ class RiscBitcast(Op, Generic[DstT]):
         return op._build(scope, (x,), {"DstT": DstT}, refusal)
 
 
-@overload
 def risc_bitcast(
-    x: Operand[USrcT], DstT: type[UDstT], *, name: str | None = None
-) -> RiscBitcast[UDstT]: ...
-
-
-@overload
-def risc_bitcast(
-    x: Operand[USrcT], DstT: AnyDTypeLike, *, name: str | None = None
-) -> RiscBitcast[AnyDType]: ...
-
-
-def risc_bitcast(
-    x: Operand[USrcT], DstT: AnyDTypeLike, *, name: str | None = None
-) -> RiscBitcast[AnyDType]:
+    x: Operand[USrcT], DstT: type[UDstT] | DTypeLike, *, name: str | None = None
+) -> RiscBitcast[UDstT]:
     """`RiscBitcast.create` in the current scope."""
     return RiscBitcast.create(Scope.current(name), x, DstT)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RiscConcat", "risc_concat"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
-Uidx = TypeVar("Uidx", bound="TIndex")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
 
 
 class RiscConcatInputs(OpInputs, Generic[U]):

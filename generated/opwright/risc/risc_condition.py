@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         FunctionLike,
         Operand,
         Output,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RiscCondition", "risc_condition"]
 
-USrcT = TypeVar("USrcT", bound="TFloating")
-DstT = TypeVar("DstT", bound="TFloating")
-UDstT = TypeVar("UDstT", bound="TFloating")
+USrcT = TypeVar("USrcT", bound="TFloating", default="AnyDType")
+DstT = TypeVar("DstT", bound="TFloating", default="AnyDType")
+UDstT = TypeVar("UDstT", bound="TFloating", default="AnyDType")
 
 
 class RiscConditionInputs(OpInputs):
@@ -66,7 +67,6 @@ class RiscCondition(Op, Generic[DstT]):
     def as_output(self) -> Output[DstT]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -75,31 +75,8 @@ class RiscCondition(Op, Generic[DstT]):
         input_false: Operand[USrcT],
         func_true: FunctionLike,
         func_false: FunctionLike,
-        DstT: type[UDstT],
-    ) -> RiscCondition[UDstT]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        pred: Operand[TBool],
-        input_true: Operand[USrcT],
-        input_false: Operand[USrcT],
-        func_true: FunctionLike,
-        func_false: FunctionLike,
-        DstT: AnyDTypeLike,
-    ) -> RiscCondition[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        pred: Operand[TBool],
-        input_true: Operand[USrcT],
-        input_false: Operand[USrcT],
-        func_true: FunctionLike,
-        func_false: FunctionLike,
-        DstT: AnyDTypeLike,
-    ) -> RiscCondition[AnyDType]:
+        DstT: type[UDstT] | DTypeLike,
+    ) -> RiscCondition[UDstT]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,7 +91,7 @@ class RiscCondition(Op, Generic[DstT]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscCondition[AnyDType] = RiscCondition()
+        op: RiscCondition[UDstT] = RiscCondition()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,42 +120,16 @@ class RiscCondition(Op, Generic[DstT]):
         )
 
 
-@overload
 def risc_condition(
     pred: Operand[TBool],
     input_true: Operand[USrcT],
     input_false: Operand[USrcT],
     func_true: FunctionLike,
     func_false: FunctionLike,
-    DstT: type[UDstT],
+    DstT: type[UDstT] | DTypeLike,
     *,
     name: str | None = None,
-) -> RiscCondition[UDstT]: ...
-
-
-@overload
-def risc_condition(
-    pred: Operand[TBool],
-    input_true: Operand[USrcT],
-    input_false: Operand[USrcT],
-    func_true: FunctionLike,
-    func_false: FunctionLike,
-    DstT: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> RiscCondition[AnyDType]: ...
-
-
-def risc_condition(
-    pred: Operand[TBool],
-    input_true: Operand[USrcT],
-    input_false: Operand[USrcT],
-    func_true: FunctionLike,
-    func_false: FunctionLike,
-    DstT: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> RiscCondition[AnyDType]:
+) -> RiscCondition[UDstT]:
     """`RiscCondition.create` in the current scope."""
     return RiscCondition.create(
         Scope.current(name), pred, input_true, input_false, func_true, func_false, DstT

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RiscGather", "risc_gather"]
 
-Tparams = TypeVar("Tparams", bound="TType")
-Uparams = TypeVar("Uparams", bound="TType")
-Uindices = TypeVar("Uindices", bound="TIndex")
-Uaxis = TypeVar("Uaxis", bound="TIndex")
+Tparams = TypeVar("Tparams", bound="TType", default="AnyDType")
+Uparams = TypeVar("Uparams", bound="TType", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
+Uaxis = TypeVar("Uaxis", bound="TIndex", default="AnyDType")
 
 
 class RiscGatherInputs(OpInputs, Generic[Uparams]):

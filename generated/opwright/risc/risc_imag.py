@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RiscImag", "risc_imag"]
 
-U = TypeVar("U", bound="TComplex")
-Tout = TypeVar("Tout", bound="TFloat32 | TFloat64")
-Uout = TypeVar("Uout", bound="TFloat32 | TFloat64")
+U = TypeVar("U", bound="TComplex", default="AnyDType")
+Tout = TypeVar("Tout", bound="TFloat32 | TFloat64", default="AnyDType")
+Uout = TypeVar("Uout", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class RiscImagInputs(OpInputs):
@@ -63,24 +64,20 @@ class RiscImag(Op, Generic[Tout]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> RiscImag[TFloat32]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, Tout: type[TFloat32] = TFloat32
+    ) -> RiscImag[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: type[Uout]
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike
     ) -> RiscImag[Uout]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> RiscImag[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], *, Tout: AnyDTypeLike = TFloat32
-    ) -> RiscImag[AnyDType]:
+        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+    ) -> RiscImag[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,7 +88,7 @@ class RiscImag(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscImag[AnyDType] = RiscImag()
+        op: RiscImag[Uout] = RiscImag()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -105,23 +102,22 @@ class RiscImag(Op, Generic[Tout]):
 
 
 @overload
-def risc_imag(input: Operand[U], *, name: str | None = None) -> RiscImag[TFloat32]: ...
+def risc_imag(
+    input: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
+) -> RiscImag[TFloat32]: ...
 
 
 @overload
 def risc_imag(
-    input: Operand[U], *, Tout: type[Uout], name: str | None = None
+    input: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
 ) -> RiscImag[Uout]: ...
 
 
-@overload
 def risc_imag(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> RiscImag[AnyDType]: ...
-
-
-def risc_imag(
-    input: Operand[U], *, Tout: AnyDTypeLike = TFloat32, name: str | None = None
-) -> RiscImag[AnyDType]:
+    input: Operand[U],
+    *,
+    Tout: type[Uout] | DTypeLike = "float32",
+    name: str | None = None,
+) -> RiscImag[Uout]:
     """`RiscImag.create` in the current scope."""
     return RiscImag.create(Scope.current(name), input, Tout=Tout)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloating,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RiscShape", "risc_shape"]
 
-U = TypeVar("U", bound="TFloating")
-OutType = TypeVar("OutType", bound="TIndex")
-UOutType = TypeVar("UOutType", bound="TIndex")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
+OutType = TypeVar("OutType", bound="TIndex", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TIndex", default="AnyDType")
 
 
 class RiscShapeInputs(OpInputs):
@@ -63,24 +64,23 @@ class RiscShape(Op, Generic[OutType]):
 
     @overload
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> RiscShape[TInt32]: ...
+    def create(
+        scope: Scope, input: Operand[U], *, out_type: type[TInt32] = TInt32
+    ) -> RiscShape[TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, out_type: type[UOutType]
+        scope: Scope, input: Operand[U], *, out_type: type[UOutType] | DTypeLike
     ) -> RiscShape[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, out_type: AnyDTypeLike = TInt32
-    ) -> RiscShape[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, input: Operand[U], *, out_type: AnyDTypeLike = TInt32
-    ) -> RiscShape[AnyDType]:
+        scope: Scope,
+        input: Operand[U],
+        *,
+        out_type: type[UOutType] | DTypeLike = "int32",
+    ) -> RiscShape[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,7 +91,7 @@ class RiscShape(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscShape[AnyDType] = RiscShape()
+        op: RiscShape[UOutType] = RiscShape()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,23 +110,22 @@ class RiscShape(Op, Generic[OutType]):
 
 
 @overload
-def risc_shape(input: Operand[U], *, name: str | None = None) -> RiscShape[TInt32]: ...
+def risc_shape(
+    input: Operand[U], *, out_type: type[TInt32] = TInt32, name: str | None = None
+) -> RiscShape[TInt32]: ...
 
 
 @overload
 def risc_shape(
-    input: Operand[U], *, out_type: type[UOutType], name: str | None = None
+    input: Operand[U], *, out_type: type[UOutType] | DTypeLike, name: str | None = None
 ) -> RiscShape[UOutType]: ...
 
 
-@overload
 def risc_shape(
-    input: Operand[U], *, out_type: AnyDTypeLike = TInt32, name: str | None = None
-) -> RiscShape[AnyDType]: ...
-
-
-def risc_shape(
-    input: Operand[U], *, out_type: AnyDTypeLike = TInt32, name: str | None = None
-) -> RiscShape[AnyDType]:
+    input: Operand[U],
+    *,
+    out_type: type[UOutType] | DTypeLike = "int32",
+    name: str | None = None,
+) -> RiscShape[UOutType]:
     """`RiscShape.create` in the current scope."""
     return RiscShape.create(Scope.current(name), input, out_type=out_type)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RiscSort", "risc_sort"]
 
-UIndex = TypeVar("UIndex", bound="TIndex")
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
+UIndex = TypeVar("UIndex", bound="TIndex", default="AnyDType")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
 
 
 class RiscSortInputs(OpInputs, Generic[U]):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TComplex
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["IFFT3D", "ifft3d"]
 
-Tcomplex = TypeVar("Tcomplex", bound="TComplex")
-Ucomplex = TypeVar("Ucomplex", bound="TComplex")
+Tcomplex = TypeVar("Tcomplex", bound="TComplex", default="AnyDType")
+Ucomplex = TypeVar("Ucomplex", bound="TComplex", default="AnyDType")
 
 
 class IFFT3DInputs(OpInputs, Generic[Ucomplex]):

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TComplex, TInt32
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TComplex,
+        TInt32,
+    )
 
 __all__ = ["IFFTND", "ifftnd"]
 
-Tcomplex = TypeVar("Tcomplex", bound="TComplex")
-Ucomplex = TypeVar("Ucomplex", bound="TComplex")
+Tcomplex = TypeVar("Tcomplex", bound="TComplex", default="AnyDType")
+Ucomplex = TypeVar("Ucomplex", bound="TComplex", default="AnyDType")
 
 
 class IFFTNDInputs(OpInputs, Generic[Ucomplex]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["IRFFT3D", "irfft3d"]
 
-Treal = TypeVar("Treal", bound="TFloat32 | TFloat64")
-Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64")
-Ucomplex = TypeVar("Ucomplex", bound="TComplex")
+Treal = TypeVar("Treal", bound="TFloat32 | TFloat64", default="AnyDType")
+Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64", default="AnyDType")
+Ucomplex = TypeVar("Ucomplex", bound="TComplex", default="AnyDType")
 
 
 class IRFFT3DInputs(OpInputs):
@@ -66,7 +67,11 @@ class IRFFT3D(Op, Generic[Treal]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[Ucomplex], fft_length: Operand[TInt32]
+        scope: Scope,
+        input: Operand[Ucomplex],
+        fft_length: Operand[TInt32],
+        *,
+        Treal: type[TFloat32] = TFloat32,
     ) -> IRFFT3D[TFloat32]: ...
 
     @overload
@@ -76,27 +81,17 @@ class IRFFT3D(Op, Generic[Treal]):
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
         *,
-        Treal: type[Ureal],
+        Treal: type[Ureal] | DTypeLike,
     ) -> IRFFT3D[Ureal]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
         *,
-        Treal: AnyDTypeLike = TFloat32,
-    ) -> IRFFT3D[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Ucomplex],
-        fft_length: Operand[TInt32],
-        *,
-        Treal: AnyDTypeLike = TFloat32,
-    ) -> IRFFT3D[AnyDType]:
+        Treal: type[Ureal] | DTypeLike = "float32",
+    ) -> IRFFT3D[Ureal]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -108,7 +103,7 @@ class IRFFT3D(Op, Generic[Treal]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IRFFT3D[AnyDType] = IRFFT3D()
+        op: IRFFT3D[Ureal] = IRFFT3D()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,7 +124,11 @@ class IRFFT3D(Op, Generic[Treal]):
 
 @overload
 def irfft3d(
-    input: Operand[Ucomplex], fft_length: Operand[TInt32], *, name: str | None = None
+    input: Operand[Ucomplex],
+    fft_length: Operand[TInt32],
+    *,
+    Treal: type[TFloat32] = TFloat32,
+    name: str | None = None,
 ) -> IRFFT3D[TFloat32]: ...
 
 
@@ -138,27 +137,17 @@ def irfft3d(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     *,
-    Treal: type[Ureal],
+    Treal: type[Ureal] | DTypeLike,
     name: str | None = None,
 ) -> IRFFT3D[Ureal]: ...
 
 
-@overload
 def irfft3d(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     *,
-    Treal: AnyDTypeLike = TFloat32,
+    Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
-) -> IRFFT3D[AnyDType]: ...
-
-
-def irfft3d(
-    input: Operand[Ucomplex],
-    fft_length: Operand[TInt32],
-    *,
-    Treal: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> IRFFT3D[AnyDType]:
+) -> IRFFT3D[Ureal]:
     """`IRFFT3D.create` in the current scope."""
     return IRFFT3D.create(Scope.current(name), input, fft_length, Treal=Treal)

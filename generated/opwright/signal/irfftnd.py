@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["IRFFTND", "irfftnd"]
 
-Treal = TypeVar("Treal", bound="TFloat32 | TFloat64")
-Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64")
-Ucomplex = TypeVar("Ucomplex", bound="TComplex")
+Treal = TypeVar("Treal", bound="TFloat32 | TFloat64", default="AnyDType")
+Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64", default="AnyDType")
+Ucomplex = TypeVar("Ucomplex", bound="TComplex", default="AnyDType")
 
 
 class IRFFTNDInputs(OpInputs):
@@ -71,6 +72,8 @@ class IRFFTND(Op, Generic[Treal]):
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
+        *,
+        Treal: type[TFloat32] = TFloat32,
     ) -> IRFFTND[TFloat32]: ...
 
     @overload
@@ -81,10 +84,9 @@ class IRFFTND(Op, Generic[Treal]):
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
         *,
-        Treal: type[Ureal],
+        Treal: type[Ureal] | DTypeLike,
     ) -> IRFFTND[Ureal]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -92,18 +94,8 @@ class IRFFTND(Op, Generic[Treal]):
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
         *,
-        Treal: AnyDTypeLike = TFloat32,
-    ) -> IRFFTND[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Ucomplex],
-        fft_length: Operand[TInt32],
-        axes: Operand[TInt32],
-        *,
-        Treal: AnyDTypeLike = TFloat32,
-    ) -> IRFFTND[AnyDType]:
+        Treal: type[Ureal] | DTypeLike = "float32",
+    ) -> IRFFTND[Ureal]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -116,7 +108,7 @@ class IRFFTND(Op, Generic[Treal]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IRFFTND[AnyDType] = IRFFTND()
+        op: IRFFTND[Ureal] = IRFFTND()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +134,7 @@ def irfftnd(
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
     *,
+    Treal: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> IRFFTND[TFloat32]: ...
 
@@ -152,29 +145,18 @@ def irfftnd(
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
     *,
-    Treal: type[Ureal],
+    Treal: type[Ureal] | DTypeLike,
     name: str | None = None,
 ) -> IRFFTND[Ureal]: ...
 
 
-@overload
 def irfftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
     *,
-    Treal: AnyDTypeLike = TFloat32,
+    Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
-) -> IRFFTND[AnyDType]: ...
-
-
-def irfftnd(
-    input: Operand[Ucomplex],
-    fft_length: Operand[TInt32],
-    axes: Operand[TInt32],
-    *,
-    Treal: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> IRFFTND[AnyDType]:
+) -> IRFFTND[Ureal]:
     """`IRFFTND.create` in the current scope."""
     return IRFFTND.create(Scope.current(name), input, fft_length, axes, Treal=Treal)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TComplex64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RFFT2D", "rfft2d"]
 
-Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64")
-Tcomplex = TypeVar("Tcomplex", bound="TComplex")
-Ucomplex = TypeVar("Ucomplex", bound="TComplex")
+Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64", default="AnyDType")
+Tcomplex = TypeVar("Tcomplex", bound="TComplex", default="AnyDType")
+Ucomplex = TypeVar("Ucomplex", bound="TComplex", default="AnyDType")
 
 
 class RFFT2DInputs(OpInputs):
@@ -67,7 +68,11 @@ class RFFT2D(Op, Generic[Tcomplex]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, input: Operand[Ureal], fft_length: Operand[TInt32]
+        scope: Scope,
+        input: Operand[Ureal],
+        fft_length: Operand[TInt32],
+        *,
+        Tcomplex: type[TComplex64] = TComplex64,
     ) -> RFFT2D[TComplex64]: ...
 
     @overload
@@ -77,27 +82,17 @@ class RFFT2D(Op, Generic[Tcomplex]):
         input: Operand[Ureal],
         fft_length: Operand[TInt32],
         *,
-        Tcomplex: type[Ucomplex],
+        Tcomplex: type[Ucomplex] | DTypeLike,
     ) -> RFFT2D[Ucomplex]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[Ureal],
         fft_length: Operand[TInt32],
         *,
-        Tcomplex: AnyDTypeLike = TComplex64,
-    ) -> RFFT2D[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Ureal],
-        fft_length: Operand[TInt32],
-        *,
-        Tcomplex: AnyDTypeLike = TComplex64,
-    ) -> RFFT2D[AnyDType]:
+        Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
+    ) -> RFFT2D[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -109,7 +104,7 @@ class RFFT2D(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RFFT2D[AnyDType] = RFFT2D()
+        op: RFFT2D[Ucomplex] = RFFT2D()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,7 +125,11 @@ class RFFT2D(Op, Generic[Tcomplex]):
 
 @overload
 def rfft2d(
-    input: Operand[Ureal], fft_length: Operand[TInt32], *, name: str | None = None
+    input: Operand[Ureal],
+    fft_length: Operand[TInt32],
+    *,
+    Tcomplex: type[TComplex64] = TComplex64,
+    name: str | None = None,
 ) -> RFFT2D[TComplex64]: ...
 
 
@@ -139,27 +138,17 @@ def rfft2d(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
     *,
-    Tcomplex: type[Ucomplex],
+    Tcomplex: type[Ucomplex] | DTypeLike,
     name: str | None = None,
 ) -> RFFT2D[Ucomplex]: ...
 
 
-@overload
 def rfft2d(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
     *,
-    Tcomplex: AnyDTypeLike = TComplex64,
+    Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
-) -> RFFT2D[AnyDType]: ...
-
-
-def rfft2d(
-    input: Operand[Ureal],
-    fft_length: Operand[TInt32],
-    *,
-    Tcomplex: AnyDTypeLike = TComplex64,
-    name: str | None = None,
-) -> RFFT2D[AnyDType]:
+) -> RFFT2D[Ucomplex]:
     """`RFFT2D.create` in the current scope."""
     return RFFT2D.create(Scope.current(name), input, fft_length, Tcomplex=Tcomplex)

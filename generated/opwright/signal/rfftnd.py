@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TComplex64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RFFTND", "rfftnd"]
 
-Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64")
-Tcomplex = TypeVar("Tcomplex", bound="TComplex")
-Ucomplex = TypeVar("Ucomplex", bound="TComplex")
+Ureal = TypeVar("Ureal", bound="TFloat32 | TFloat64", default="AnyDType")
+Tcomplex = TypeVar("Tcomplex", bound="TComplex", default="AnyDType")
+Ucomplex = TypeVar("Ucomplex", bound="TComplex", default="AnyDType")
 
 
 class RFFTNDInputs(OpInputs):
@@ -72,6 +73,8 @@ class RFFTND(Op, Generic[Tcomplex]):
         input: Operand[Ureal],
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
+        *,
+        Tcomplex: type[TComplex64] = TComplex64,
     ) -> RFFTND[TComplex64]: ...
 
     @overload
@@ -82,10 +85,9 @@ class RFFTND(Op, Generic[Tcomplex]):
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
         *,
-        Tcomplex: type[Ucomplex],
+        Tcomplex: type[Ucomplex] | DTypeLike,
     ) -> RFFTND[Ucomplex]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -93,18 +95,8 @@ class RFFTND(Op, Generic[Tcomplex]):
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
         *,
-        Tcomplex: AnyDTypeLike = TComplex64,
-    ) -> RFFTND[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[Ureal],
-        fft_length: Operand[TInt32],
-        axes: Operand[TInt32],
-        *,
-        Tcomplex: AnyDTypeLike = TComplex64,
-    ) -> RFFTND[AnyDType]:
+        Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
+    ) -> RFFTND[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -117,7 +109,7 @@ class RFFTND(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RFFTND[AnyDType] = RFFTND()
+        op: RFFTND[Ucomplex] = RFFTND()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +137,7 @@ def rfftnd(
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
     *,
+    Tcomplex: type[TComplex64] = TComplex64,
     name: str | None = None,
 ) -> RFFTND[TComplex64]: ...
 
@@ -155,30 +148,19 @@ def rfftnd(
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
     *,
-    Tcomplex: type[Ucomplex],
+    Tcomplex: type[Ucomplex] | DTypeLike,
     name: str | None = None,
 ) -> RFFTND[Ucomplex]: ...
 
 
-@overload
 def rfftnd(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
     *,
-    Tcomplex: AnyDTypeLike = TComplex64,
+    Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
-) -> RFFTND[AnyDType]: ...
-
-
-def rfftnd(
-    input: Operand[Ureal],
-    fft_length: Operand[TInt32],
-    axes: Operand[TInt32],
-    *,
-    Tcomplex: AnyDTypeLike = TComplex64,
-    name: str | None = None,
-) -> RFFTND[AnyDType]:
+) -> RFFTND[Ucomplex]:
     """`RFFTND.create` in the current scope."""
     return RFFTND.create(
         Scope.current(name), input, fft_length, axes, Tcomplex=Tcomplex

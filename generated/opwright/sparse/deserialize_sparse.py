@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt64,
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DeserializeSparse", "deserialize_sparse"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
-Userialized = TypeVar("Userialized", bound="TString | TVariant")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
+Userialized = TypeVar("Userialized", bound="TString | TVariant", default="AnyDType")
 
 
 class DeserializeSparseInputs(OpInputs):
@@ -63,22 +64,12 @@ class DeserializeSparse(Op, Generic[Dtype]):
     def inputs(self) -> DeserializeSparseInputs:
         return DeserializeSparseInputs(self)
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, serialized_sparse: Operand[Userialized], dtype: type[UDtype]
-    ) -> DeserializeSparse[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, serialized_sparse: Operand[Userialized], dtype: AnyDTypeLike
-    ) -> DeserializeSparse[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, serialized_sparse: Operand[Userialized], dtype: AnyDTypeLike
-    ) -> DeserializeSparse[AnyDType]:
+        scope: Scope,
+        serialized_sparse: Operand[Userialized],
+        dtype: type[UDtype] | DTypeLike,
+    ) -> DeserializeSparse[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +80,7 @@ class DeserializeSparse(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeserializeSparse[AnyDType] = DeserializeSparse()
+        op: DeserializeSparse[UDtype] = DeserializeSparse()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -107,29 +98,11 @@ class DeserializeSparse(Op, Generic[Dtype]):
         return op._build(scope, (serialized_sparse,), {"dtype": dtype}, refusal)
 
 
-@overload
 def deserialize_sparse(
     serialized_sparse: Operand[Userialized],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> DeserializeSparse[UDtype]: ...
-
-
-@overload
-def deserialize_sparse(
-    serialized_sparse: Operand[Userialized],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> DeserializeSparse[AnyDType]: ...
-
-
-def deserialize_sparse(
-    serialized_sparse: Operand[Userialized],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> DeserializeSparse[AnyDType]:
+) -> DeserializeSparse[UDtype]:
     """`DeserializeSparse.create` in the current scope."""
     return DeserializeSparse.create(Scope.current(name), serialized_sparse, dtype)

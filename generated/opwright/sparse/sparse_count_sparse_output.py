@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseCountSparseOutput", "sparse_count_sparse_output"]
 
-U = TypeVar("U", bound="TIndex")
-OutputType = TypeVar("OutputType", bound="TFloat32 | TFloat64 | TIndex")
-UOutputType = TypeVar("UOutputType", bound="TFloat32 | TFloat64 | TIndex")
+U = TypeVar("U", bound="TIndex", default="AnyDType")
+OutputType = TypeVar(
+    "OutputType", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
+UOutputType = TypeVar(
+    "UOutputType", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType"
+)
 
 
 class SparseCountSparseOutputInputs(OpInputs, Generic[UOutputType]):

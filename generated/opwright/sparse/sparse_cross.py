@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
         DTypeLike,
         Operand,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseCross", "sparse_cross"]
 
-OutType = TypeVar("OutType", bound="TInt64 | TString")
-UOutType = TypeVar("UOutType", bound="TInt64 | TString")
+OutType = TypeVar("OutType", bound="TInt64 | TString", default="AnyDType")
+UOutType = TypeVar("UOutType", bound="TInt64 | TString", default="AnyDType")
 
 
 class SparseCrossInputs(OpInputs):
@@ -74,7 +74,6 @@ class SparseCross(Op, Generic[OutType]):
     def inputs(self) -> SparseCrossInputs:
         return SparseCrossInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -85,38 +84,9 @@ class SparseCross(Op, Generic[OutType]):
         hashed_output: bool,
         num_buckets: int,
         hash_key: int,
-        out_type: type[UOutType],
+        out_type: type[UOutType] | DTypeLike,
         internal_type: type[TInt64 | TString] | DTypeLike,
-    ) -> SparseCross[UOutType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        indices: Sequence[Operand[TInt64]],
-        values: Sequence[Operand[AnyDType]],
-        shapes: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
-        hashed_output: bool,
-        num_buckets: int,
-        hash_key: int,
-        out_type: AnyDTypeLike,
-        internal_type: type[TInt64 | TString] | DTypeLike,
-    ) -> SparseCross[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        indices: Sequence[Operand[TInt64]],
-        values: Sequence[Operand[AnyDType]],
-        shapes: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
-        hashed_output: bool,
-        num_buckets: int,
-        hash_key: int,
-        out_type: AnyDTypeLike,
-        internal_type: type[TInt64 | TString] | DTypeLike,
-    ) -> SparseCross[AnyDType]:
+    ) -> SparseCross[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,7 +104,7 @@ class SparseCross(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseCross[AnyDType] = SparseCross()
+        op: SparseCross[UOutType] = SparseCross()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -174,7 +144,6 @@ class SparseCross(Op, Generic[OutType]):
         )
 
 
-@overload
 def sparse_cross(
     indices: Sequence[Operand[TInt64]],
     values: Sequence[Operand[AnyDType]],
@@ -183,42 +152,11 @@ def sparse_cross(
     hashed_output: bool,
     num_buckets: int,
     hash_key: int,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     internal_type: type[TInt64 | TString] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseCross[UOutType]: ...
-
-
-@overload
-def sparse_cross(
-    indices: Sequence[Operand[TInt64]],
-    values: Sequence[Operand[AnyDType]],
-    shapes: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
-    hashed_output: bool,
-    num_buckets: int,
-    hash_key: int,
-    out_type: AnyDTypeLike,
-    internal_type: type[TInt64 | TString] | DTypeLike,
-    *,
-    name: str | None = None,
-) -> SparseCross[AnyDType]: ...
-
-
-def sparse_cross(
-    indices: Sequence[Operand[TInt64]],
-    values: Sequence[Operand[AnyDType]],
-    shapes: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
-    hashed_output: bool,
-    num_buckets: int,
-    hash_key: int,
-    out_type: AnyDTypeLike,
-    internal_type: type[TInt64 | TString] | DTypeLike,
-    *,
-    name: str | None = None,
-) -> SparseCross[AnyDType]:
+) -> SparseCross[UOutType]:
     """`SparseCross.create` in the current scope."""
     return SparseCross.create(
         Scope.current(name),

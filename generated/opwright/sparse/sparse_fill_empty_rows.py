@@ -3,19 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TBool, TInt64, TType
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TBool,
+        TInt64,
+        TType,
+    )
 
 __all__ = ["SparseFillEmptyRows", "sparse_fill_empty_rows"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class SparseFillEmptyRowsInputs(OpInputs, Generic[U]):

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseMatMul", "sparse_mat_mul"]
 
-Ua = TypeVar("Ua", bound="TBfloat16 | TFloat32")
-Ub = TypeVar("Ub", bound="TBfloat16 | TFloat32")
+Ua = TypeVar("Ua", bound="TBfloat16 | TFloat32", default="AnyDType")
+Ub = TypeVar("Ub", bound="TBfloat16 | TFloat32", default="AnyDType")
 
 
 class SparseMatMulInputs(OpInputs):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseSegmentMeanGradV2", "sparse_segment_mean_grad_v2"]
 
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
-Tidx = TypeVar("Tidx", bound="TIndex")
-Uidx = TypeVar("Uidx", bound="TIndex")
-Usegmentids = TypeVar("Usegmentids", bound="TIndex")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
+Tidx = TypeVar("Tidx", bound="TIndex", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
+Usegmentids = TypeVar("Usegmentids", bound="TIndex", default="AnyDType")
 
 
 class SparseSegmentMeanGradV2Inputs(OpInputs, Generic[U, Uidx]):

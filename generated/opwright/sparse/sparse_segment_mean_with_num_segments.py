@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseSegmentMeanWithNumSegments", "sparse_segment_mean_with_num_segments"]
 
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
-Uidx = TypeVar("Uidx", bound="TIndex")
-Unumsegments = TypeVar("Unumsegments", bound="TIndex")
-Usegmentids = TypeVar("Usegmentids", bound="TIndex")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
+Unumsegments = TypeVar("Unumsegments", bound="TIndex", default="AnyDType")
+Usegmentids = TypeVar("Usegmentids", bound="TIndex", default="AnyDType")
 
 
 class SparseSegmentMeanWithNumSegmentsInputs(OpInputs, Generic[U]):

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseSegmentSumGrad", "sparse_segment_sum_grad"]
 
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
-Uidx = TypeVar("Uidx", bound="TIndex")
-Usegmentids = TypeVar("Usegmentids", bound="TIndex")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
+Usegmentids = TypeVar("Usegmentids", bound="TIndex", default="AnyDType")
 
 
 class SparseSegmentSumGradInputs(OpInputs, Generic[U]):

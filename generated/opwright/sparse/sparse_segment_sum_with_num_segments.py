@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseSegmentSumWithNumSegments", "sparse_segment_sum_with_num_segments"]
 
-T = TypeVar("T", bound="TReal")
-U = TypeVar("U", bound="TReal")
-Uidx = TypeVar("Uidx", bound="TIndex")
-Unumsegments = TypeVar("Unumsegments", bound="TIndex")
-Usegmentids = TypeVar("Usegmentids", bound="TIndex")
+T = TypeVar("T", bound="TReal", default="AnyDType")
+U = TypeVar("U", bound="TReal", default="AnyDType")
+Uidx = TypeVar("Uidx", bound="TIndex", default="AnyDType")
+Unumsegments = TypeVar("Unumsegments", bound="TIndex", default="AnyDType")
+Usegmentids = TypeVar("Usegmentids", bound="TIndex", default="AnyDType")
 
 
 class SparseSegmentSumWithNumSegmentsInputs(OpInputs, Generic[U]):

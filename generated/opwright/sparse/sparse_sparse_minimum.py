@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TInt64, TNumber
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TNumber
 
 __all__ = ["SparseSparseMinimum", "sparse_sparse_minimum"]
 
-T = TypeVar("T", bound="TNumber")
-U = TypeVar("U", bound="TNumber")
+T = TypeVar("T", bound="TNumber", default="AnyDType")
+U = TypeVar("U", bound="TNumber", default="AnyDType")
 
 
 class SparseSparseMinimumInputs(OpInputs, Generic[U]):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TakeManySparseFromTensorsMap", "take_many_sparse_from_tensors_map"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class TakeManySparseFromTensorsMapInputs(OpInputs):
@@ -90,31 +91,13 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
     def inputs(self) -> TakeManySparseFromTensorsMapInputs:
         return TakeManySparseFromTensorsMapInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         sparse_handles: Operand[TInt64],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         *options: Options,
-    ) -> TakeManySparseFromTensorsMap[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        sparse_handles: Operand[TInt64],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TakeManySparseFromTensorsMap[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        sparse_handles: Operand[TInt64],
-        dtype: AnyDTypeLike,
-        *options: Options,
-    ) -> TakeManySparseFromTensorsMap[AnyDType]:
+    ) -> TakeManySparseFromTensorsMap[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +109,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TakeManySparseFromTensorsMap[AnyDType] = TakeManySparseFromTensorsMap()
+        op: TakeManySparseFromTensorsMap[UDtype] = TakeManySparseFromTensorsMap()
         opts = (
             TakeManySparseFromTensorsMap.Options.merge(options) if options else DEFAULTS
         )
@@ -163,36 +146,14 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
 DEFAULTS = TakeManySparseFromTensorsMap.Options()
 
 
-@overload
 def take_many_sparse_from_tensors_map(
     sparse_handles: Operand[TInt64],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     container: StringLike = default(""),
     shared_name: StringLike = default(""),
     name: str | None = None,
-) -> TakeManySparseFromTensorsMap[UDtype]: ...
-
-
-@overload
-def take_many_sparse_from_tensors_map(
-    sparse_handles: Operand[TInt64],
-    dtype: AnyDTypeLike,
-    *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    name: str | None = None,
-) -> TakeManySparseFromTensorsMap[AnyDType]: ...
-
-
-def take_many_sparse_from_tensors_map(
-    sparse_handles: Operand[TInt64],
-    dtype: AnyDTypeLike,
-    *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    name: str | None = None,
-) -> TakeManySparseFromTensorsMap[AnyDType]:
+) -> TakeManySparseFromTensorsMap[UDtype]:
     """`TakeManySparseFromTensorsMap.create` in the current scope, with
     TakeManySparseFromTensorsMap.Options as keywords.
     """

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StringNGrams", "string_n_grams"]
 
-Tsplits = TypeVar("Tsplits", bound="TIndex")
-Usplits = TypeVar("Usplits", bound="TIndex")
+Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class StringNGramsInputs(OpInputs, Generic[Usplits]):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TFloat32, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TFloat64,
@@ -26,8 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["StringToNumber", "string_to_number"]
 
-OutType = TypeVar("OutType", bound="TFloat32 | TFloat64 | TIndex | TUint32 | TUint64")
-UOutType = TypeVar("UOutType", bound="TFloat32 | TFloat64 | TIndex | TUint32 | TUint64")
+OutType = TypeVar(
+    "OutType",
+    bound="TFloat32 | TFloat64 | TIndex | TUint32 | TUint64",
+    default="AnyDType",
+)
+UOutType = TypeVar(
+    "UOutType",
+    bound="TFloat32 | TFloat64 | TIndex | TUint32 | TUint64",
+    default="AnyDType",
+)
 
 
 class StringToNumberInputs(OpInputs):
@@ -63,31 +72,28 @@ class StringToNumber(Op, Generic[OutType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, string_tensor: Operand[TString]
+        scope: Scope,
+        string_tensor: Operand[TString],
+        *,
+        out_type: type[TFloat32] = TFloat32,
     ) -> StringToNumber[TFloat32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, string_tensor: Operand[TString], *, out_type: type[UOutType]
+        scope: Scope,
+        string_tensor: Operand[TString],
+        *,
+        out_type: type[UOutType] | DTypeLike,
     ) -> StringToNumber[UOutType]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         string_tensor: Operand[TString],
         *,
-        out_type: AnyDTypeLike = TFloat32,
-    ) -> StringToNumber[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        string_tensor: Operand[TString],
-        *,
-        out_type: AnyDTypeLike = TFloat32,
-    ) -> StringToNumber[AnyDType]:
+        out_type: type[UOutType] | DTypeLike = "float32",
+    ) -> StringToNumber[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -99,7 +105,7 @@ class StringToNumber(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringToNumber[AnyDType] = StringToNumber()
+        op: StringToNumber[UOutType] = StringToNumber()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,7 +125,10 @@ class StringToNumber(Op, Generic[OutType]):
 
 @overload
 def string_to_number(
-    string_tensor: Operand[TString], *, name: str | None = None
+    string_tensor: Operand[TString],
+    *,
+    out_type: type[TFloat32] = TFloat32,
+    name: str | None = None,
 ) -> StringToNumber[TFloat32]: ...
 
 
@@ -127,25 +136,16 @@ def string_to_number(
 def string_to_number(
     string_tensor: Operand[TString],
     *,
-    out_type: type[UOutType],
+    out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
 ) -> StringToNumber[UOutType]: ...
 
 
-@overload
 def string_to_number(
     string_tensor: Operand[TString],
     *,
-    out_type: AnyDTypeLike = TFloat32,
+    out_type: type[UOutType] | DTypeLike = "float32",
     name: str | None = None,
-) -> StringToNumber[AnyDType]: ...
-
-
-def string_to_number(
-    string_tensor: Operand[TString],
-    *,
-    out_type: AnyDTypeLike = TFloat32,
-    name: str | None = None,
-) -> StringToNumber[AnyDType]:
+) -> StringToNumber[UOutType]:
     """`StringToNumber.create` in the current scope."""
     return StringToNumber.create(Scope.current(name), string_tensor, out_type=out_type)

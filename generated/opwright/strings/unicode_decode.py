@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["UnicodeDecode", "unicode_decode"]
 
-Tsplits = TypeVar("Tsplits", bound="TIndex")
-Usplits = TypeVar("Usplits", bound="TIndex")
+Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class UnicodeDecodeInputs(OpInputs):
@@ -109,6 +110,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
         input: Operand[TString],
         input_encoding: StringLike,
         *options: Options,
+        Tsplits: type[TInt64] = TInt64,
     ) -> UnicodeDecode[TInt64]: ...
 
     @overload
@@ -118,27 +120,17 @@ class UnicodeDecode(Op, Generic[Tsplits]):
         input: Operand[TString],
         input_encoding: StringLike,
         *options: Options,
-        Tsplits: type[Usplits],
+        Tsplits: type[Usplits] | DTypeLike,
     ) -> UnicodeDecode[Usplits]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[TString],
         input_encoding: StringLike,
         *options: Options,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> UnicodeDecode[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[TString],
-        input_encoding: StringLike,
-        *options: Options,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> UnicodeDecode[AnyDType]:
+        Tsplits: type[Usplits] | DTypeLike = "int64",
+    ) -> UnicodeDecode[Usplits]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,7 +143,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnicodeDecode[AnyDType] = UnicodeDecode()
+        op: UnicodeDecode[Usplits] = UnicodeDecode()
         opts = UnicodeDecode.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -200,6 +192,7 @@ def unicode_decode(
     errors: Literal["strict", "replace", "ignore"] = default("replace"),
     replacement_char: int = default(65533),
     replace_control_characters: bool = default(False),
+    Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> UnicodeDecode[TInt64]: ...
 
@@ -212,12 +205,11 @@ def unicode_decode(
     errors: Literal["strict", "replace", "ignore"] = default("replace"),
     replacement_char: int = default(65533),
     replace_control_characters: bool = default(False),
-    Tsplits: type[Usplits],
+    Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
 ) -> UnicodeDecode[Usplits]: ...
 
 
-@overload
 def unicode_decode(
     input: Operand[TString],
     input_encoding: StringLike,
@@ -225,21 +217,9 @@ def unicode_decode(
     errors: Literal["strict", "replace", "ignore"] = default("replace"),
     replacement_char: int = default(65533),
     replace_control_characters: bool = default(False),
-    Tsplits: AnyDTypeLike = TInt64,
+    Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> UnicodeDecode[AnyDType]: ...
-
-
-def unicode_decode(
-    input: Operand[TString],
-    input_encoding: StringLike,
-    *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
-    Tsplits: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> UnicodeDecode[AnyDType]:
+) -> UnicodeDecode[Usplits]:
     """`UnicodeDecode.create` in the current scope, with UnicodeDecode.Options as
     keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TInt64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["UnicodeDecodeWithOffsets", "unicode_decode_with_offsets"]
 
-Tsplits = TypeVar("Tsplits", bound="TIndex")
-Usplits = TypeVar("Usplits", bound="TIndex")
+Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
+Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
 
 
 class UnicodeDecodeWithOffsetsInputs(OpInputs):
@@ -112,6 +113,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         input: Operand[TString],
         input_encoding: StringLike,
         *options: Options,
+        Tsplits: type[TInt64] = TInt64,
     ) -> UnicodeDecodeWithOffsets[TInt64]: ...
 
     @overload
@@ -121,27 +123,17 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         input: Operand[TString],
         input_encoding: StringLike,
         *options: Options,
-        Tsplits: type[Usplits],
+        Tsplits: type[Usplits] | DTypeLike,
     ) -> UnicodeDecodeWithOffsets[Usplits]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[TString],
         input_encoding: StringLike,
         *options: Options,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> UnicodeDecodeWithOffsets[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: Operand[TString],
-        input_encoding: StringLike,
-        *options: Options,
-        Tsplits: AnyDTypeLike = TInt64,
-    ) -> UnicodeDecodeWithOffsets[AnyDType]:
+        Tsplits: type[Usplits] | DTypeLike = "int64",
+    ) -> UnicodeDecodeWithOffsets[Usplits]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,7 +146,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnicodeDecodeWithOffsets[AnyDType] = UnicodeDecodeWithOffsets()
+        op: UnicodeDecodeWithOffsets[Usplits] = UnicodeDecodeWithOffsets()
         opts = UnicodeDecodeWithOffsets.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -203,6 +195,7 @@ def unicode_decode_with_offsets(
     errors: Literal["strict", "replace", "ignore"] = default("replace"),
     replacement_char: int = default(65533),
     replace_control_characters: bool = default(False),
+    Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
 ) -> UnicodeDecodeWithOffsets[TInt64]: ...
 
@@ -215,12 +208,11 @@ def unicode_decode_with_offsets(
     errors: Literal["strict", "replace", "ignore"] = default("replace"),
     replacement_char: int = default(65533),
     replace_control_characters: bool = default(False),
-    Tsplits: type[Usplits],
+    Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
 ) -> UnicodeDecodeWithOffsets[Usplits]: ...
 
 
-@overload
 def unicode_decode_with_offsets(
     input: Operand[TString],
     input_encoding: StringLike,
@@ -228,21 +220,9 @@ def unicode_decode_with_offsets(
     errors: Literal["strict", "replace", "ignore"] = default("replace"),
     replacement_char: int = default(65533),
     replace_control_characters: bool = default(False),
-    Tsplits: AnyDTypeLike = TInt64,
+    Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> UnicodeDecodeWithOffsets[AnyDType]: ...
-
-
-def unicode_decode_with_offsets(
-    input: Operand[TString],
-    input_encoding: StringLike,
-    *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
-    Tsplits: AnyDTypeLike = TInt64,
-    name: str | None = None,
-) -> UnicodeDecodeWithOffsets[AnyDType]:
+) -> UnicodeDecodeWithOffsets[Usplits]:
     """`UnicodeDecodeWithOffsets.create` in the current scope, with
     UnicodeDecodeWithOffsets.Options as keywords.
     """

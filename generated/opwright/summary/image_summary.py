@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageSummary", "image_summary"]
 
-U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TUint8")
+U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TUint8", default="AnyDType")
 
 
 class ImageSummaryInputs(OpInputs):

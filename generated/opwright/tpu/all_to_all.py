@@ -3,19 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TBool, TInt32, TNumber
+    from opwright_runtime.types import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TBool,
+        TInt32,
+        TNumber,
+    )
 
 __all__ = ["AllToAll", "all_to_all"]
 
-T = TypeVar("T", bound="TNumber | TBool")
-U = TypeVar("U", bound="TNumber | TBool")
+T = TypeVar("T", bound="TNumber | TBool", default="AnyDType")
+U = TypeVar("U", bound="TNumber | TBool", default="AnyDType")
 
 
 class AllToAllInputs(OpInputs, Generic[U]):

@@ -5,12 +5,13 @@ kind of tensor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +34,9 @@ __all__ = [
     "enqueue_tpu_embedding_arbitrary_tensor_batch",
 ]
 
-U1 = TypeVar("U1", bound="TIndex")
-U2 = TypeVar("U2", bound="TIndex")
-U3 = TypeVar("U3", bound="TFloat32 | TFloat64")
+U1 = TypeVar("U1", bound="TIndex", default="AnyDType")
+U2 = TypeVar("U2", bound="TIndex", default="AnyDType")
+U3 = TypeVar("U3", bound="TFloat32 | TFloat64", default="AnyDType")
 
 
 class EnqueueTPUEmbeddingArbitraryTensorBatchInputs(OpInputs):

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         TType,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InfeedDequeue", "infeed_dequeue"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class InfeedDequeueInputs(OpInputs):
@@ -57,22 +58,10 @@ class InfeedDequeue(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype], shape: ShapeLike
-    ) -> InfeedDequeue[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> InfeedDequeue[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> InfeedDequeue[AnyDType]:
+        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+    ) -> InfeedDequeue[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -83,7 +72,7 @@ class InfeedDequeue(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InfeedDequeue[AnyDType] = InfeedDequeue()
+        op: InfeedDequeue[UDtype] = InfeedDequeue()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -102,20 +91,8 @@ class InfeedDequeue(Op, Generic[Dtype]):
         return op._build(scope, (), {"dtype": dtype, "shape": shape}, refusal)
 
 
-@overload
 def infeed_dequeue(
-    dtype: type[UDtype], shape: ShapeLike, *, name: str | None = None
-) -> InfeedDequeue[UDtype]: ...
-
-
-@overload
-def infeed_dequeue(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> InfeedDequeue[AnyDType]: ...
-
-
-def infeed_dequeue(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> InfeedDequeue[AnyDType]:
+    dtype: type[UDtype] | DTypeLike, shape: ShapeLike, *, name: str | None = None
+) -> InfeedDequeue[UDtype]:
     """`InfeedDequeue.create` in the current scope."""
     return InfeedDequeue.create(Scope.current(name), dtype, shape)

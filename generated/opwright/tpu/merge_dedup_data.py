@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -29,8 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MergeDedupData", "merge_dedup_data"]
 
-UIntegerType = TypeVar("UIntegerType", bound="TIndex | TUint32 | TUint64")
-UFloatType = TypeVar("UFloatType", bound="TBfloat16 | TFloat16 | TFloat32")
+UIntegerType = TypeVar(
+    "UIntegerType", bound="TIndex | TUint32 | TUint64", default="AnyDType"
+)
+UFloatType = TypeVar(
+    "UFloatType", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType"
+)
 
 
 class MergeDedupDataInputs(OpInputs):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         TType,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OutfeedDequeue", "outfeed_dequeue"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class OutfeedDequeueInputs(OpInputs):
@@ -80,22 +81,13 @@ class OutfeedDequeue(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype], shape: ShapeLike, *options: Options
-    ) -> OutfeedDequeue[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike, *options: Options
-    ) -> OutfeedDequeue[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike, *options: Options
-    ) -> OutfeedDequeue[AnyDType]:
+        scope: Scope,
+        dtype: type[UDtype] | DTypeLike,
+        shape: ShapeLike,
+        *options: Options,
+    ) -> OutfeedDequeue[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -107,7 +99,7 @@ class OutfeedDequeue(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedDequeue[AnyDType] = OutfeedDequeue()
+        op: OutfeedDequeue[UDtype] = OutfeedDequeue()
         opts = OutfeedDequeue.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -137,33 +129,13 @@ class OutfeedDequeue(Op, Generic[Dtype]):
 DEFAULTS = OutfeedDequeue.Options()
 
 
-@overload
 def outfeed_dequeue(
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     *,
     device_ordinal: int = default(-1),
     name: str | None = None,
-) -> OutfeedDequeue[UDtype]: ...
-
-
-@overload
-def outfeed_dequeue(
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    *,
-    device_ordinal: int = default(-1),
-    name: str | None = None,
-) -> OutfeedDequeue[AnyDType]: ...
-
-
-def outfeed_dequeue(
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    *,
-    device_ordinal: int = default(-1),
-    name: str | None = None,
-) -> OutfeedDequeue[AnyDType]:
+) -> OutfeedDequeue[UDtype]:
     """`OutfeedDequeue.create` in the current scope, with OutfeedDequeue.Options as
     keywords.
     """

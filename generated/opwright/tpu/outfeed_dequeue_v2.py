@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OutfeedDequeueV2", "outfeed_dequeue_v2"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class OutfeedDequeueV2Inputs(OpInputs):
@@ -60,31 +61,13 @@ class OutfeedDequeueV2(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         device_ordinal: Operand[TInt32],
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         shape: ShapeLike,
-    ) -> OutfeedDequeueV2[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        device_ordinal: Operand[TInt32],
-        dtype: AnyDTypeLike,
-        shape: ShapeLike,
-    ) -> OutfeedDequeueV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        device_ordinal: Operand[TInt32],
-        dtype: AnyDTypeLike,
-        shape: ShapeLike,
-    ) -> OutfeedDequeueV2[AnyDType]:
+    ) -> OutfeedDequeueV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -96,7 +79,7 @@ class OutfeedDequeueV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedDequeueV2[AnyDType] = OutfeedDequeueV2()
+        op: OutfeedDequeueV2[UDtype] = OutfeedDequeueV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -118,32 +101,12 @@ class OutfeedDequeueV2(Op, Generic[Dtype]):
         )
 
 
-@overload
 def outfeed_dequeue_v2(
     device_ordinal: Operand[TInt32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     *,
     name: str | None = None,
-) -> OutfeedDequeueV2[UDtype]: ...
-
-
-@overload
-def outfeed_dequeue_v2(
-    device_ordinal: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    *,
-    name: str | None = None,
-) -> OutfeedDequeueV2[AnyDType]: ...
-
-
-def outfeed_dequeue_v2(
-    device_ordinal: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    *,
-    name: str | None = None,
-) -> OutfeedDequeueV2[AnyDType]:
+) -> OutfeedDequeueV2[UDtype]:
     """`OutfeedDequeueV2.create` in the current scope."""
     return OutfeedDequeueV2.create(Scope.current(name), device_ordinal, dtype, shape)

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         StringLike,
         TBfloat16,
@@ -31,10 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = ["SplitDedupData", "split_dedup_data"]
 
-IntegerType = TypeVar("IntegerType", bound="TIndex | TUint32 | TUint64")
-UIntegerType = TypeVar("UIntegerType", bound="TIndex | TUint32 | TUint64")
-FloatType = TypeVar("FloatType", bound="TBfloat16 | TFloat16 | TFloat32")
-UFloatType = TypeVar("UFloatType", bound="TBfloat16 | TFloat16 | TFloat32")
+IntegerType = TypeVar(
+    "IntegerType", bound="TIndex | TUint32 | TUint64", default="AnyDType"
+)
+UIntegerType = TypeVar(
+    "UIntegerType", bound="TIndex | TUint32 | TUint64", default="AnyDType"
+)
+FloatType = TypeVar(
+    "FloatType", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType"
+)
+UFloatType = TypeVar(
+    "UFloatType", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType"
+)
 
 
 class SplitDedupDataInputs(OpInputs):
@@ -104,37 +113,15 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
     def inputs(self) -> SplitDedupDataInputs:
         return SplitDedupDataInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         input: TensorOperand[TVariant],
-        integer_type: type[UIntegerType],
-        float_type: type[UFloatType],
+        integer_type: type[UIntegerType] | DTypeLike,
+        float_type: type[UFloatType] | DTypeLike,
         tuple_mask: StringLike,
         *options: Options,
-    ) -> SplitDedupData[UIntegerType, UFloatType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: TensorOperand[TVariant],
-        integer_type: AnyDTypeLike,
-        float_type: AnyDTypeLike,
-        tuple_mask: StringLike,
-        *options: Options,
-    ) -> SplitDedupData[AnyDType, AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        input: TensorOperand[TVariant],
-        integer_type: AnyDTypeLike,
-        float_type: AnyDTypeLike,
-        tuple_mask: StringLike,
-        *options: Options,
-    ) -> SplitDedupData[AnyDType, AnyDType]:
+    ) -> SplitDedupData[UIntegerType, UFloatType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -152,7 +139,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SplitDedupData[AnyDType, AnyDType] = SplitDedupData()
+        op: SplitDedupData[UIntegerType, UFloatType] = SplitDedupData()
         opts = SplitDedupData.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -190,39 +177,15 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
 DEFAULTS = SplitDedupData.Options()
 
 
-@overload
 def split_dedup_data(
     input: TensorOperand[TVariant],
-    integer_type: type[UIntegerType],
-    float_type: type[UFloatType],
+    integer_type: type[UIntegerType] | DTypeLike,
+    float_type: type[UFloatType] | DTypeLike,
     tuple_mask: StringLike,
     *,
     config: StringLike = default(""),
     name: str | None = None,
-) -> SplitDedupData[UIntegerType, UFloatType]: ...
-
-
-@overload
-def split_dedup_data(
-    input: TensorOperand[TVariant],
-    integer_type: AnyDTypeLike,
-    float_type: AnyDTypeLike,
-    tuple_mask: StringLike,
-    *,
-    config: StringLike = default(""),
-    name: str | None = None,
-) -> SplitDedupData[AnyDType, AnyDType]: ...
-
-
-def split_dedup_data(
-    input: TensorOperand[TVariant],
-    integer_type: AnyDTypeLike,
-    float_type: AnyDTypeLike,
-    tuple_mask: StringLike,
-    *,
-    config: StringLike = default(""),
-    name: str | None = None,
-) -> SplitDedupData[AnyDType, AnyDType]:
+) -> SplitDedupData[UIntegerType, UFloatType]:
     """`SplitDedupData.create` in the current scope, with SplitDedupData.Options as
     keywords.
     """

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         TBfloat16,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TPUDummyInput", "tpu_dummy_input"]
 
-Dtype = TypeVar("Dtype", bound="TBfloat16 | TFloat32")
-UDtype = TypeVar("UDtype", bound="TBfloat16 | TFloat32")
+Dtype = TypeVar("Dtype", bound="TBfloat16 | TFloat32", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TBfloat16 | TFloat32", default="AnyDType")
 
 
 class TPUDummyInputInputs(OpInputs):
@@ -60,22 +61,10 @@ class TPUDummyInput(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype], shape: ShapeLike
-    ) -> TPUDummyInput[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> TPUDummyInput[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike
-    ) -> TPUDummyInput[AnyDType]:
+        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+    ) -> TPUDummyInput[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -86,7 +75,7 @@ class TPUDummyInput(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUDummyInput[AnyDType] = TPUDummyInput()
+        op: TPUDummyInput[UDtype] = TPUDummyInput()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -105,20 +94,8 @@ class TPUDummyInput(Op, Generic[Dtype]):
         return op._build(scope, (), {"dtype": dtype, "shape": shape}, refusal)
 
 
-@overload
 def tpu_dummy_input(
-    dtype: type[UDtype], shape: ShapeLike, *, name: str | None = None
-) -> TPUDummyInput[UDtype]: ...
-
-
-@overload
-def tpu_dummy_input(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> TPUDummyInput[AnyDType]: ...
-
-
-def tpu_dummy_input(
-    dtype: AnyDTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> TPUDummyInput[AnyDType]:
+    dtype: type[UDtype] | DTypeLike, shape: ShapeLike, *, name: str | None = None
+) -> TPUDummyInput[UDtype]:
     """`TPUDummyInput.create` in the current scope."""
     return TPUDummyInput.create(Scope.current(name), dtype, shape)

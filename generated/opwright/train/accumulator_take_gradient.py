@@ -5,18 +5,19 @@ accumulator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt32,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AccumulatorTakeGradient", "accumulator_take_gradient"]
 
-Dtype = TypeVar("Dtype", bound="TNumber")
-UDtype = TypeVar("UDtype", bound="TNumber")
+Dtype = TypeVar("Dtype", bound="TNumber", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TNumber", default="AnyDType")
 
 
 class AccumulatorTakeGradientInputs(OpInputs):
@@ -71,31 +72,13 @@ class AccumulatorTakeGradient(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.average
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         handle: TensorOperand[TString],
         num_required: Operand[TInt32],
-        dtype: type[UDtype],
-    ) -> AccumulatorTakeGradient[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        num_required: Operand[TInt32],
-        dtype: AnyDTypeLike,
-    ) -> AccumulatorTakeGradient[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        num_required: Operand[TInt32],
-        dtype: AnyDTypeLike,
-    ) -> AccumulatorTakeGradient[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> AccumulatorTakeGradient[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -110,7 +93,7 @@ class AccumulatorTakeGradient(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AccumulatorTakeGradient[AnyDType] = AccumulatorTakeGradient()
+        op: AccumulatorTakeGradient[UDtype] = AccumulatorTakeGradient()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,33 +112,13 @@ class AccumulatorTakeGradient(Op, Generic[Dtype]):
         return op._build(scope, (handle, num_required), {"dtype": dtype}, refusal)
 
 
-@overload
 def accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> AccumulatorTakeGradient[UDtype]: ...
-
-
-@overload
-def accumulator_take_gradient(
-    handle: TensorOperand[TString],
-    num_required: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> AccumulatorTakeGradient[AnyDType]: ...
-
-
-def accumulator_take_gradient(
-    handle: TensorOperand[TString],
-    num_required: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> AccumulatorTakeGradient[AnyDType]:
+) -> AccumulatorTakeGradient[UDtype]:
     """`AccumulatorTakeGradient.create` in the current scope."""
     return AccumulatorTakeGradient.create(
         Scope.current(name), handle, num_required, dtype

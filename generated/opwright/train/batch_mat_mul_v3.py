@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchMatMulV3", "batch_mat_mul_v3"]
 
-Ua = TypeVar("Ua", bound="TInexact | TSigned | TUint8")
-Ub = TypeVar("Ub", bound="TInexact | TSigned | TUint8")
-Tout = TypeVar("Tout", bound="TInexact | TInt16 | TIndex")
-Uout = TypeVar("Uout", bound="TInexact | TInt16 | TIndex")
+Ua = TypeVar("Ua", bound="TInexact | TSigned | TUint8", default="AnyDType")
+Ub = TypeVar("Ub", bound="TInexact | TSigned | TUint8", default="AnyDType")
+Tout = TypeVar("Tout", bound="TInexact | TInt16 | TIndex", default="AnyDType")
+Uout = TypeVar("Uout", bound="TInexact | TInt16 | TIndex", default="AnyDType")
 
 
 class BatchMatMulV3Inputs(OpInputs):
@@ -116,34 +117,14 @@ class BatchMatMulV3(Op, Generic[Tout]):
     def as_output(self) -> Output[Tout]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         x: Operand[Ua],
         y: Operand[Ub],
-        Tout: type[Uout],
+        Tout: type[Uout] | DTypeLike,
         *options: Options,
-    ) -> BatchMatMulV3[Uout]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        x: Operand[Ua],
-        y: Operand[Ub],
-        Tout: AnyDTypeLike,
-        *options: Options,
-    ) -> BatchMatMulV3[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        x: Operand[Ua],
-        y: Operand[Ub],
-        Tout: AnyDTypeLike,
-        *options: Options,
-    ) -> BatchMatMulV3[AnyDType]:
+    ) -> BatchMatMulV3[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,7 +138,7 @@ class BatchMatMulV3(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatMulV3[AnyDType] = BatchMatMulV3()
+        op: BatchMatMulV3[Uout] = BatchMatMulV3()
         opts = BatchMatMulV3.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -199,45 +180,17 @@ class BatchMatMulV3(Op, Generic[Tout]):
 DEFAULTS = BatchMatMulV3.Options()
 
 
-@overload
 def batch_mat_mul_v3(
     x: Operand[Ua],
     y: Operand[Ub],
-    Tout: type[Uout],
+    Tout: type[Uout] | DTypeLike,
     *,
     adj_x: bool = default(False),
     adj_y: bool = default(False),
     grad_x: bool = default(False),
     grad_y: bool = default(False),
     name: str | None = None,
-) -> BatchMatMulV3[Uout]: ...
-
-
-@overload
-def batch_mat_mul_v3(
-    x: Operand[Ua],
-    y: Operand[Ub],
-    Tout: AnyDTypeLike,
-    *,
-    adj_x: bool = default(False),
-    adj_y: bool = default(False),
-    grad_x: bool = default(False),
-    grad_y: bool = default(False),
-    name: str | None = None,
-) -> BatchMatMulV3[AnyDType]: ...
-
-
-def batch_mat_mul_v3(
-    x: Operand[Ua],
-    y: Operand[Ub],
-    Tout: AnyDTypeLike,
-    *,
-    adj_x: bool = default(False),
-    adj_y: bool = default(False),
-    grad_x: bool = default(False),
-    grad_y: bool = default(False),
-    name: str | None = None,
-) -> BatchMatMulV3[AnyDType]:
+) -> BatchMatMulV3[Uout]:
     """`BatchMatMulV3.create` in the current scope, with BatchMatMulV3.Options as
     keywords.
     """

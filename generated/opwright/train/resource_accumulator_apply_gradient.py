@@ -5,11 +5,12 @@ unless it is stale.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceAccumulatorApplyGradient", "resource_accumulator_apply_gradient"]
 
-UDtype = TypeVar("UDtype", bound="TNumber")
+UDtype = TypeVar("UDtype", bound="TNumber", default="AnyDType")
 
 
 class ResourceAccumulatorApplyGradientInputs(OpInputs):

@@ -5,18 +5,19 @@ empties the resource.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt32,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceAccumulatorTakeGradient", "resource_accumulator_take_gradient"]
 
-Dtype = TypeVar("Dtype", bound="TNumber")
-UDtype = TypeVar("UDtype", bound="TNumber")
+Dtype = TypeVar("Dtype", bound="TNumber", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TNumber", default="AnyDType")
 
 
 class ResourceAccumulatorTakeGradientInputs(OpInputs):
@@ -75,31 +76,13 @@ class ResourceAccumulatorTakeGradient(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.average
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         handle: TensorOperand[TResource],
         num_required: Operand[TInt32],
-        dtype: type[UDtype],
-    ) -> ResourceAccumulatorTakeGradient[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        num_required: Operand[TInt32],
-        dtype: AnyDTypeLike,
-    ) -> ResourceAccumulatorTakeGradient[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TResource],
-        num_required: Operand[TInt32],
-        dtype: AnyDTypeLike,
-    ) -> ResourceAccumulatorTakeGradient[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> ResourceAccumulatorTakeGradient[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,9 +97,7 @@ class ResourceAccumulatorTakeGradient(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceAccumulatorTakeGradient[AnyDType] = (
-            ResourceAccumulatorTakeGradient()
-        )
+        op: ResourceAccumulatorTakeGradient[UDtype] = ResourceAccumulatorTakeGradient()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,33 +116,13 @@ class ResourceAccumulatorTakeGradient(Op, Generic[Dtype]):
         return op._build(scope, (handle, num_required), {"dtype": dtype}, refusal)
 
 
-@overload
 def resource_accumulator_take_gradient(
     handle: TensorOperand[TResource],
     num_required: Operand[TInt32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> ResourceAccumulatorTakeGradient[UDtype]: ...
-
-
-@overload
-def resource_accumulator_take_gradient(
-    handle: TensorOperand[TResource],
-    num_required: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> ResourceAccumulatorTakeGradient[AnyDType]: ...
-
-
-def resource_accumulator_take_gradient(
-    handle: TensorOperand[TResource],
-    num_required: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> ResourceAccumulatorTakeGradient[AnyDType]:
+) -> ResourceAccumulatorTakeGradient[UDtype]:
     """`ResourceAccumulatorTakeGradient.create` in the current scope."""
     return ResourceAccumulatorTakeGradient.create(
         Scope.current(name), handle, num_required, dtype

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceApplyAdamWithAmsgrad", "resource_apply_adam_with_amsgrad"]
 
-U = TypeVar("U", bound="TNumber")
+U = TypeVar("U", bound="TNumber", default="AnyDType")
 
 
 class ResourceApplyAdamWithAmsgradInputs(OpInputs):

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TString,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Restore", "restore"]
 
-Dt = TypeVar("Dt", bound="TType")
-UDt = TypeVar("UDt", bound="TType")
+Dt = TypeVar("Dt", bound="TType", default="AnyDType")
+UDt = TypeVar("UDt", bound="TType", default="AnyDType")
 
 
 class RestoreInputs(OpInputs):
@@ -81,34 +82,14 @@ class Restore(Op, Generic[Dt]):
     def as_output(self) -> Output[Dt]:
         return self.tensor
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         file_pattern: Operand[TString],
         tensor_name: Operand[TString],
-        dt: type[UDt],
+        dt: type[UDt] | DTypeLike,
         *options: Options,
-    ) -> Restore[UDt]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        file_pattern: Operand[TString],
-        tensor_name: Operand[TString],
-        dt: AnyDTypeLike,
-        *options: Options,
-    ) -> Restore[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        file_pattern: Operand[TString],
-        tensor_name: Operand[TString],
-        dt: AnyDTypeLike,
-        *options: Options,
-    ) -> Restore[AnyDType]:
+    ) -> Restore[UDt]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -121,7 +102,7 @@ class Restore(Op, Generic[Dt]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Restore[AnyDType] = Restore()
+        op: Restore[UDt] = Restore()
         opts = Restore.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -151,36 +132,14 @@ class Restore(Op, Generic[Dt]):
 DEFAULTS = Restore.Options()
 
 
-@overload
 def restore(
     file_pattern: Operand[TString],
     tensor_name: Operand[TString],
-    dt: type[UDt],
+    dt: type[UDt] | DTypeLike,
     *,
     preferred_shard: int = default(-1),
     name: str | None = None,
-) -> Restore[UDt]: ...
-
-
-@overload
-def restore(
-    file_pattern: Operand[TString],
-    tensor_name: Operand[TString],
-    dt: AnyDTypeLike,
-    *,
-    preferred_shard: int = default(-1),
-    name: str | None = None,
-) -> Restore[AnyDType]: ...
-
-
-def restore(
-    file_pattern: Operand[TString],
-    tensor_name: Operand[TString],
-    dt: AnyDTypeLike,
-    *,
-    preferred_shard: int = default(-1),
-    name: str | None = None,
-) -> Restore[AnyDType]:
+) -> Restore[UDt]:
     """`Restore.create` in the current scope, with Restore.Options as keywords."""
     return Restore.create(
         Scope.current(name),

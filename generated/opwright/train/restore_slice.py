@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TString,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RestoreSlice", "restore_slice"]
 
-Dt = TypeVar("Dt", bound="TType")
-UDt = TypeVar("UDt", bound="TType")
+Dt = TypeVar("Dt", bound="TType", default="AnyDType")
+UDt = TypeVar("UDt", bound="TType", default="AnyDType")
 
 
 class RestoreSliceInputs(OpInputs):
@@ -83,37 +84,15 @@ class RestoreSlice(Op, Generic[Dt]):
     def as_output(self) -> Output[Dt]:
         return self.tensor
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         file_pattern: Operand[TString],
         tensor_name: Operand[TString],
         shape_and_slice: Operand[TString],
-        dt: type[UDt],
+        dt: type[UDt] | DTypeLike,
         *options: Options,
-    ) -> RestoreSlice[UDt]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        file_pattern: Operand[TString],
-        tensor_name: Operand[TString],
-        shape_and_slice: Operand[TString],
-        dt: AnyDTypeLike,
-        *options: Options,
-    ) -> RestoreSlice[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        file_pattern: Operand[TString],
-        tensor_name: Operand[TString],
-        shape_and_slice: Operand[TString],
-        dt: AnyDTypeLike,
-        *options: Options,
-    ) -> RestoreSlice[AnyDType]:
+    ) -> RestoreSlice[UDt]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -127,7 +106,7 @@ class RestoreSlice(Op, Generic[Dt]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RestoreSlice[AnyDType] = RestoreSlice()
+        op: RestoreSlice[UDt] = RestoreSlice()
         opts = RestoreSlice.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -158,39 +137,15 @@ class RestoreSlice(Op, Generic[Dt]):
 DEFAULTS = RestoreSlice.Options()
 
 
-@overload
 def restore_slice(
     file_pattern: Operand[TString],
     tensor_name: Operand[TString],
     shape_and_slice: Operand[TString],
-    dt: type[UDt],
+    dt: type[UDt] | DTypeLike,
     *,
     preferred_shard: int = default(-1),
     name: str | None = None,
-) -> RestoreSlice[UDt]: ...
-
-
-@overload
-def restore_slice(
-    file_pattern: Operand[TString],
-    tensor_name: Operand[TString],
-    shape_and_slice: Operand[TString],
-    dt: AnyDTypeLike,
-    *,
-    preferred_shard: int = default(-1),
-    name: str | None = None,
-) -> RestoreSlice[AnyDType]: ...
-
-
-def restore_slice(
-    file_pattern: Operand[TString],
-    tensor_name: Operand[TString],
-    shape_and_slice: Operand[TString],
-    dt: AnyDTypeLike,
-    *,
-    preferred_shard: int = default(-1),
-    name: str | None = None,
-) -> RestoreSlice[AnyDType]:
+) -> RestoreSlice[UDt]:
     """`RestoreSlice.create` in the current scope, with RestoreSlice.Options as
     keywords.
     """

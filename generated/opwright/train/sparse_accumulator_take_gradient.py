@@ -5,18 +5,19 @@ index by index.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TInt32,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SparseAccumulatorTakeGradient", "sparse_accumulator_take_gradient"]
 
-Dtype = TypeVar("Dtype", bound="TNumber")
-UDtype = TypeVar("UDtype", bound="TNumber")
+Dtype = TypeVar("Dtype", bound="TNumber", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TNumber", default="AnyDType")
 
 
 class SparseAccumulatorTakeGradientInputs(OpInputs):
@@ -78,31 +79,13 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
     def inputs(self) -> SparseAccumulatorTakeGradientInputs:
         return SparseAccumulatorTakeGradientInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         handle: TensorOperand[TString],
         num_required: Operand[TInt32],
-        dtype: type[UDtype],
-    ) -> SparseAccumulatorTakeGradient[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        num_required: Operand[TInt32],
-        dtype: AnyDTypeLike,
-    ) -> SparseAccumulatorTakeGradient[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        handle: TensorOperand[TString],
-        num_required: Operand[TInt32],
-        dtype: AnyDTypeLike,
-    ) -> SparseAccumulatorTakeGradient[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> SparseAccumulatorTakeGradient[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +101,7 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseAccumulatorTakeGradient[AnyDType] = SparseAccumulatorTakeGradient()
+        op: SparseAccumulatorTakeGradient[UDtype] = SparseAccumulatorTakeGradient()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,33 +120,13 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         return op._build(scope, (handle, num_required), {"dtype": dtype}, refusal)
 
 
-@overload
 def sparse_accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseAccumulatorTakeGradient[UDtype]: ...
-
-
-@overload
-def sparse_accumulator_take_gradient(
-    handle: TensorOperand[TString],
-    num_required: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> SparseAccumulatorTakeGradient[AnyDType]: ...
-
-
-def sparse_accumulator_take_gradient(
-    handle: TensorOperand[TString],
-    num_required: Operand[TInt32],
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> SparseAccumulatorTakeGradient[AnyDType]:
+) -> SparseAccumulatorTakeGradient[UDtype]:
     """`SparseAccumulatorTakeGradient.create` in the current scope."""
     return SparseAccumulatorTakeGradient.create(
         Scope.current(name), handle, num_required, dtype

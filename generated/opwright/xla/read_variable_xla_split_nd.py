@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TResource,
         TType,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadVariableXlaSplitND", "read_variable_xla_split_nd"]
 
-T = TypeVar("T", bound="TType")
-U = TypeVar("U", bound="TType")
+T = TypeVar("T", bound="TType", default="AnyDType")
+U = TypeVar("U", bound="TType", default="AnyDType")
 
 
 class ReadVariableXlaSplitNDInputs(OpInputs):
@@ -81,37 +82,15 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
     def inputs(self) -> ReadVariableXlaSplitNDInputs:
         return ReadVariableXlaSplitNDInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
-        T: type[U],
+        T: type[U] | DTypeLike,
         N: int,
         num_splits: Sequence[int],
         *options: Options,
-    ) -> ReadVariableXlaSplitND[U]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        T: AnyDTypeLike,
-        N: int,
-        num_splits: Sequence[int],
-        *options: Options,
-    ) -> ReadVariableXlaSplitND[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        resource: TensorOperand[TResource],
-        T: AnyDTypeLike,
-        N: int,
-        num_splits: Sequence[int],
-        *options: Options,
-    ) -> ReadVariableXlaSplitND[AnyDType]:
+    ) -> ReadVariableXlaSplitND[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +104,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReadVariableXlaSplitND[AnyDType] = ReadVariableXlaSplitND()
+        op: ReadVariableXlaSplitND[U] = ReadVariableXlaSplitND()
         opts = ReadVariableXlaSplitND.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -158,39 +137,15 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 DEFAULTS = ReadVariableXlaSplitND.Options()
 
 
-@overload
 def read_variable_xla_split_nd(
     resource: TensorOperand[TResource],
-    T: type[U],
+    T: type[U] | DTypeLike,
     N: int,
     num_splits: Sequence[int],
     *,
     paddings: Sequence[int] = default(()),
     name: str | None = None,
-) -> ReadVariableXlaSplitND[U]: ...
-
-
-@overload
-def read_variable_xla_split_nd(
-    resource: TensorOperand[TResource],
-    T: AnyDTypeLike,
-    N: int,
-    num_splits: Sequence[int],
-    *,
-    paddings: Sequence[int] = default(()),
-    name: str | None = None,
-) -> ReadVariableXlaSplitND[AnyDType]: ...
-
-
-def read_variable_xla_split_nd(
-    resource: TensorOperand[TResource],
-    T: AnyDTypeLike,
-    N: int,
-    num_splits: Sequence[int],
-    *,
-    paddings: Sequence[int] = default(()),
-    name: str | None = None,
-) -> ReadVariableXlaSplitND[AnyDType]:
+) -> ReadVariableXlaSplitND[U]:
     """`ReadVariableXlaSplitND.create` in the current scope, with
     ReadVariableXlaSplitND.Options as keywords.
     """

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaConvV2", "xla_conv_v2"]
 
-ULhsT = TypeVar("ULhsT", bound="TNumber")
-URhsT = TypeVar("URhsT", bound="TNumber")
-Uindices = TypeVar("Uindices", bound="TIndex")
-PreferredElementType = TypeVar("PreferredElementType", bound="TNumber")
-UPreferredElementType = TypeVar("UPreferredElementType", bound="TNumber")
+ULhsT = TypeVar("ULhsT", bound="TNumber", default="AnyDType")
+URhsT = TypeVar("URhsT", bound="TNumber", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
+PreferredElementType = TypeVar(
+    "PreferredElementType", bound="TNumber", default="AnyDType"
+)
+UPreferredElementType = TypeVar(
+    "UPreferredElementType", bound="TNumber", default="AnyDType"
+)
 
 
 class XlaConvV2Inputs(OpInputs):
@@ -108,7 +113,6 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
     def as_output(self) -> Output[PreferredElementType]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -121,42 +125,9 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
         feature_group_count: Operand[Uindices],
         dimension_numbers: StringLike,
         precision_config: StringLike,
-        preferred_element_type: type[UPreferredElementType],
+        preferred_element_type: type[UPreferredElementType] | DTypeLike,
         *options: Options,
-    ) -> XlaConvV2[UPreferredElementType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[ULhsT],
-        rhs: Operand[URhsT],
-        window_strides: Operand[Uindices],
-        padding: Operand[Uindices],
-        lhs_dilation: Operand[Uindices],
-        rhs_dilation: Operand[Uindices],
-        feature_group_count: Operand[Uindices],
-        dimension_numbers: StringLike,
-        precision_config: StringLike,
-        preferred_element_type: AnyDTypeLike,
-        *options: Options,
-    ) -> XlaConvV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[ULhsT],
-        rhs: Operand[URhsT],
-        window_strides: Operand[Uindices],
-        padding: Operand[Uindices],
-        lhs_dilation: Operand[Uindices],
-        rhs_dilation: Operand[Uindices],
-        feature_group_count: Operand[Uindices],
-        dimension_numbers: StringLike,
-        precision_config: StringLike,
-        preferred_element_type: AnyDTypeLike,
-        *options: Options,
-    ) -> XlaConvV2[AnyDType]:
+    ) -> XlaConvV2[UPreferredElementType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -178,7 +149,7 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaConvV2[AnyDType] = XlaConvV2()
+        op: XlaConvV2[UPreferredElementType] = XlaConvV2()
         opts = XlaConvV2.Options.merge(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
@@ -230,7 +201,6 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
 DEFAULTS = XlaConvV2.Options()
 
 
-@overload
 def xla_conv_v2(
     lhs: Operand[ULhsT],
     rhs: Operand[URhsT],
@@ -241,46 +211,11 @@ def xla_conv_v2(
     feature_group_count: Operand[Uindices],
     dimension_numbers: StringLike,
     precision_config: StringLike,
-    preferred_element_type: type[UPreferredElementType],
+    preferred_element_type: type[UPreferredElementType] | DTypeLike,
     *,
     batch_group_count: int = default(1),
     name: str | None = None,
-) -> XlaConvV2[UPreferredElementType]: ...
-
-
-@overload
-def xla_conv_v2(
-    lhs: Operand[ULhsT],
-    rhs: Operand[URhsT],
-    window_strides: Operand[Uindices],
-    padding: Operand[Uindices],
-    lhs_dilation: Operand[Uindices],
-    rhs_dilation: Operand[Uindices],
-    feature_group_count: Operand[Uindices],
-    dimension_numbers: StringLike,
-    precision_config: StringLike,
-    preferred_element_type: AnyDTypeLike,
-    *,
-    batch_group_count: int = default(1),
-    name: str | None = None,
-) -> XlaConvV2[AnyDType]: ...
-
-
-def xla_conv_v2(
-    lhs: Operand[ULhsT],
-    rhs: Operand[URhsT],
-    window_strides: Operand[Uindices],
-    padding: Operand[Uindices],
-    lhs_dilation: Operand[Uindices],
-    rhs_dilation: Operand[Uindices],
-    feature_group_count: Operand[Uindices],
-    dimension_numbers: StringLike,
-    precision_config: StringLike,
-    preferred_element_type: AnyDTypeLike,
-    *,
-    batch_group_count: int = default(1),
-    name: str | None = None,
-) -> XlaConvV2[AnyDType]:
+) -> XlaConvV2[UPreferredElementType]:
     """`XlaConvV2.create` in the current scope, with XlaConvV2.Options as keywords."""
     return XlaConvV2.create(
         Scope.current(name),

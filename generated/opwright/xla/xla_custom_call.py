@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         ShapeLike,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaCustomCall", "xla_custom_call"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class XlaCustomCallInputs(OpInputs):
@@ -63,37 +64,15 @@ class XlaCustomCall(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         args: Sequence[Operand[AnyDType]],
         target_name: StringLike,
         backend_config: StringLike,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
         shape: ShapeLike,
-    ) -> XlaCustomCall[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        args: Sequence[Operand[AnyDType]],
-        target_name: StringLike,
-        backend_config: StringLike,
-        dtype: AnyDTypeLike,
-        shape: ShapeLike,
-    ) -> XlaCustomCall[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        args: Sequence[Operand[AnyDType]],
-        target_name: StringLike,
-        backend_config: StringLike,
-        dtype: AnyDTypeLike,
-        shape: ShapeLike,
-    ) -> XlaCustomCall[AnyDType]:
+    ) -> XlaCustomCall[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -107,7 +86,7 @@ class XlaCustomCall(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaCustomCall[AnyDType] = XlaCustomCall()
+        op: XlaCustomCall[UDtype] = XlaCustomCall()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,39 +120,15 @@ class XlaCustomCall(Op, Generic[Dtype]):
         )
 
 
-@overload
 def xla_custom_call(
     args: Sequence[Operand[AnyDType]],
     target_name: StringLike,
     backend_config: StringLike,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     *,
     name: str | None = None,
-) -> XlaCustomCall[UDtype]: ...
-
-
-@overload
-def xla_custom_call(
-    args: Sequence[Operand[AnyDType]],
-    target_name: StringLike,
-    backend_config: StringLike,
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    *,
-    name: str | None = None,
-) -> XlaCustomCall[AnyDType]: ...
-
-
-def xla_custom_call(
-    args: Sequence[Operand[AnyDType]],
-    target_name: StringLike,
-    backend_config: StringLike,
-    dtype: AnyDTypeLike,
-    shape: ShapeLike,
-    *,
-    name: str | None = None,
-) -> XlaCustomCall[AnyDType]:
+) -> XlaCustomCall[UDtype]:
     """`XlaCustomCall.create` in the current scope."""
     return XlaCustomCall.create(
         Scope.current(name), args, target_name, backend_config, dtype, shape

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         StringLike,
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaDotV2", "xla_dot_v2"]
 
-ULhsT = TypeVar("ULhsT", bound="TNumber")
-URhsT = TypeVar("URhsT", bound="TNumber")
-PreferredElementType = TypeVar("PreferredElementType", bound="TNumber")
-UPreferredElementType = TypeVar("UPreferredElementType", bound="TNumber")
+ULhsT = TypeVar("ULhsT", bound="TNumber", default="AnyDType")
+URhsT = TypeVar("URhsT", bound="TNumber", default="AnyDType")
+PreferredElementType = TypeVar(
+    "PreferredElementType", bound="TNumber", default="AnyDType"
+)
+UPreferredElementType = TypeVar(
+    "UPreferredElementType", bound="TNumber", default="AnyDType"
+)
 
 
 class XlaDotV2Inputs(OpInputs):
@@ -74,7 +79,6 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
     def as_output(self) -> Output[PreferredElementType]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -82,29 +86,8 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
         rhs: Operand[URhsT],
         dimension_numbers: StringLike,
         precision_config: StringLike,
-        preferred_element_type: type[UPreferredElementType],
-    ) -> XlaDotV2[UPreferredElementType]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[ULhsT],
-        rhs: Operand[URhsT],
-        dimension_numbers: StringLike,
-        precision_config: StringLike,
-        preferred_element_type: AnyDTypeLike,
-    ) -> XlaDotV2[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        lhs: Operand[ULhsT],
-        rhs: Operand[URhsT],
-        dimension_numbers: StringLike,
-        precision_config: StringLike,
-        preferred_element_type: AnyDTypeLike,
-    ) -> XlaDotV2[AnyDType]:
+        preferred_element_type: type[UPreferredElementType] | DTypeLike,
+    ) -> XlaDotV2[UPreferredElementType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,7 +103,7 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaDotV2[AnyDType] = XlaDotV2()
+        op: XlaDotV2[UPreferredElementType] = XlaDotV2()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,39 +135,15 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
         )
 
 
-@overload
 def xla_dot_v2(
     lhs: Operand[ULhsT],
     rhs: Operand[URhsT],
     dimension_numbers: StringLike,
     precision_config: StringLike,
-    preferred_element_type: type[UPreferredElementType],
+    preferred_element_type: type[UPreferredElementType] | DTypeLike,
     *,
     name: str | None = None,
-) -> XlaDotV2[UPreferredElementType]: ...
-
-
-@overload
-def xla_dot_v2(
-    lhs: Operand[ULhsT],
-    rhs: Operand[URhsT],
-    dimension_numbers: StringLike,
-    precision_config: StringLike,
-    preferred_element_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> XlaDotV2[AnyDType]: ...
-
-
-def xla_dot_v2(
-    lhs: Operand[ULhsT],
-    rhs: Operand[URhsT],
-    dimension_numbers: StringLike,
-    precision_config: StringLike,
-    preferred_element_type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> XlaDotV2[AnyDType]:
+) -> XlaDotV2[UPreferredElementType]:
     """`XlaDotV2.create` in the current scope."""
     return XlaDotV2.create(
         Scope.current(name),

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaEinsum", "xla_einsum"]
 
-T = TypeVar("T", bound="TBfloat16 | TFloat32 | TComplex64")
-U = TypeVar("U", bound="TBfloat16 | TFloat32 | TComplex64")
+T = TypeVar("T", bound="TBfloat16 | TFloat32 | TComplex64", default="AnyDType")
+U = TypeVar("U", bound="TBfloat16 | TFloat32 | TComplex64", default="AnyDType")
 
 
 class XlaEinsumInputs(OpInputs, Generic[U]):

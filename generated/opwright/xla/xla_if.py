@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtypes
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaIf", "xla_if"]
 
-Ucond = TypeVar("Ucond", bound="TType")
+Ucond = TypeVar("Ucond", bound="TType", default="AnyDType")
 
 
 class XlaIfInputs(OpInputs):

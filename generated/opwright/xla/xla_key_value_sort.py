@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TReal, TType
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal, TType
 
 __all__ = ["XlaKeyValueSort", "xla_key_value_sort"]
 
-K = TypeVar("K", bound="TReal")
-UK = TypeVar("UK", bound="TReal")
-V = TypeVar("V", bound="TType")
-UV = TypeVar("UV", bound="TType")
+K = TypeVar("K", bound="TReal", default="AnyDType")
+UK = TypeVar("UK", bound="TReal", default="AnyDType")
+V = TypeVar("V", bound="TType", default="AnyDType")
+UV = TypeVar("UV", bound="TType", default="AnyDType")
 
 
 class XlaKeyValueSortInputs(OpInputs, Generic[UK, UV]):

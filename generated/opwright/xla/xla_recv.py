@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         StringLike,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaRecv", "xla_recv"]
 
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class XlaRecvInputs(OpInputs):
@@ -59,22 +60,13 @@ class XlaRecv(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.tensor
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype], tensor_name: StringLike, shape: ShapeLike
-    ) -> XlaRecv[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, tensor_name: StringLike, shape: ShapeLike
-    ) -> XlaRecv[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, dtype: AnyDTypeLike, tensor_name: StringLike, shape: ShapeLike
-    ) -> XlaRecv[AnyDType]:
+        scope: Scope,
+        dtype: type[UDtype] | DTypeLike,
+        tensor_name: StringLike,
+        shape: ShapeLike,
+    ) -> XlaRecv[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -86,7 +78,7 @@ class XlaRecv(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecv[AnyDType] = XlaRecv()
+        op: XlaRecv[UDtype] = XlaRecv()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -112,32 +104,12 @@ class XlaRecv(Op, Generic[Dtype]):
         )
 
 
-@overload
 def xla_recv(
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     tensor_name: StringLike,
     shape: ShapeLike,
     *,
     name: str | None = None,
-) -> XlaRecv[UDtype]: ...
-
-
-@overload
-def xla_recv(
-    dtype: AnyDTypeLike,
-    tensor_name: StringLike,
-    shape: ShapeLike,
-    *,
-    name: str | None = None,
-) -> XlaRecv[AnyDType]: ...
-
-
-def xla_recv(
-    dtype: AnyDTypeLike,
-    tensor_name: StringLike,
-    shape: ShapeLike,
-    *,
-    name: str | None = None,
-) -> XlaRecv[AnyDType]:
+) -> XlaRecv[UDtype]:
     """`XlaRecv.create` in the current scope."""
     return XlaRecv.create(Scope.current(name), dtype, tensor_name, shape)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         ShapeLike,
         StringLike,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaRecvFromHost", "xla_recv_from_host"]
 
-Toutput = TypeVar("Toutput", bound="TType")
-Uoutput = TypeVar("Uoutput", bound="TType")
+Toutput = TypeVar("Toutput", bound="TType", default="AnyDType")
+Uoutput = TypeVar("Uoutput", bound="TType", default="AnyDType")
 
 
 class XlaRecvFromHostInputs(OpInputs):
@@ -59,22 +60,13 @@ class XlaRecvFromHost(Op, Generic[Toutput]):
     def as_output(self) -> Output[Toutput]:
         return self.output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, Toutput: type[Uoutput], shape: ShapeLike, key: StringLike
-    ) -> XlaRecvFromHost[Uoutput]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, Toutput: AnyDTypeLike, shape: ShapeLike, key: StringLike
-    ) -> XlaRecvFromHost[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, Toutput: AnyDTypeLike, shape: ShapeLike, key: StringLike
-    ) -> XlaRecvFromHost[AnyDType]:
+        scope: Scope,
+        Toutput: type[Uoutput] | DTypeLike,
+        shape: ShapeLike,
+        key: StringLike,
+    ) -> XlaRecvFromHost[Uoutput]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -86,7 +78,7 @@ class XlaRecvFromHost(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecvFromHost[AnyDType] = XlaRecvFromHost()
+        op: XlaRecvFromHost[Uoutput] = XlaRecvFromHost()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -109,24 +101,12 @@ class XlaRecvFromHost(Op, Generic[Toutput]):
         )
 
 
-@overload
 def xla_recv_from_host(
-    Toutput: type[Uoutput],
+    Toutput: type[Uoutput] | DTypeLike,
     shape: ShapeLike,
     key: StringLike,
     *,
     name: str | None = None,
-) -> XlaRecvFromHost[Uoutput]: ...
-
-
-@overload
-def xla_recv_from_host(
-    Toutput: AnyDTypeLike, shape: ShapeLike, key: StringLike, *, name: str | None = None
-) -> XlaRecvFromHost[AnyDType]: ...
-
-
-def xla_recv_from_host(
-    Toutput: AnyDTypeLike, shape: ShapeLike, key: StringLike, *, name: str | None = None
-) -> XlaRecvFromHost[AnyDType]:
+) -> XlaRecvFromHost[Uoutput]:
     """`XlaRecvFromHost.create` in the current scope."""
     return XlaRecvFromHost.create(Scope.current(name), Toutput, shape, key)

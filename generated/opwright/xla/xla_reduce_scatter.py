@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        AnyDType,
         DType,
         Operand,
         Output,
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaReduceScatter", "xla_reduce_scatter"]
 
-T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32 | TInt32 | TUint32")
-U = TypeVar("U", bound="TBfloat16 | TFloat16 | TFloat32 | TInt32 | TUint32")
+T = TypeVar(
+    "T", bound="TBfloat16 | TFloat16 | TFloat32 | TInt32 | TUint32", default="AnyDType"
+)
+U = TypeVar(
+    "U", bound="TBfloat16 | TFloat16 | TFloat32 | TInt32 | TUint32", default="AnyDType"
+)
 
 
 class XlaReduceScatterInputs(OpInputs, Generic[U]):

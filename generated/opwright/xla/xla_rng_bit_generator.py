@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import TUint64, as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TIndex,
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaRngBitGenerator", "xla_rng_bit_generator"]
 
-Dtype = TypeVar("Dtype", bound="TInt8 | TIndex | TUint8 | TUint32 | TUint64")
-UDtype = TypeVar("UDtype", bound="TInt8 | TIndex | TUint8 | TUint32 | TUint64")
-Ushape = TypeVar("Ushape", bound="TIndex")
+Dtype = TypeVar(
+    "Dtype", bound="TInt8 | TIndex | TUint8 | TUint32 | TUint64", default="AnyDType"
+)
+UDtype = TypeVar(
+    "UDtype", bound="TInt8 | TIndex | TUint8 | TUint32 | TUint64", default="AnyDType"
+)
+Ushape = TypeVar("Ushape", bound="TIndex", default="AnyDType")
 
 
 class XlaRngBitGeneratorInputs(OpInputs):
@@ -73,6 +78,8 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         algorithm: Operand[TInt32],
         initial_state: Operand[TUint64],
         shape: Operand[Ushape],
+        *,
+        dtype: type[TUint64] = TUint64,
     ) -> XlaRngBitGenerator[TUint64]: ...
 
     @overload
@@ -83,10 +90,9 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         initial_state: Operand[TUint64],
         shape: Operand[Ushape],
         *,
-        dtype: type[UDtype],
+        dtype: type[UDtype] | DTypeLike,
     ) -> XlaRngBitGenerator[UDtype]: ...
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -94,18 +100,8 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         initial_state: Operand[TUint64],
         shape: Operand[Ushape],
         *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> XlaRngBitGenerator[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        algorithm: Operand[TInt32],
-        initial_state: Operand[TUint64],
-        shape: Operand[Ushape],
-        *,
-        dtype: AnyDTypeLike = TUint64,
-    ) -> XlaRngBitGenerator[AnyDType]:
+        dtype: type[UDtype] | DTypeLike = "uint64",
+    ) -> XlaRngBitGenerator[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,7 +115,7 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRngBitGenerator[AnyDType] = XlaRngBitGenerator()
+        op: XlaRngBitGenerator[UDtype] = XlaRngBitGenerator()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +143,7 @@ def xla_rng_bit_generator(
     initial_state: Operand[TUint64],
     shape: Operand[Ushape],
     *,
+    dtype: type[TUint64] = TUint64,
     name: str | None = None,
 ) -> XlaRngBitGenerator[TUint64]: ...
 
@@ -157,30 +154,19 @@ def xla_rng_bit_generator(
     initial_state: Operand[TUint64],
     shape: Operand[Ushape],
     *,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
 ) -> XlaRngBitGenerator[UDtype]: ...
 
 
-@overload
 def xla_rng_bit_generator(
     algorithm: Operand[TInt32],
     initial_state: Operand[TUint64],
     shape: Operand[Ushape],
     *,
-    dtype: AnyDTypeLike = TUint64,
+    dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> XlaRngBitGenerator[AnyDType]: ...
-
-
-def xla_rng_bit_generator(
-    algorithm: Operand[TInt32],
-    initial_state: Operand[TUint64],
-    shape: Operand[Ushape],
-    *,
-    dtype: AnyDTypeLike = TUint64,
-    name: str | None = None,
-) -> XlaRngBitGenerator[AnyDType]:
+) -> XlaRngBitGenerator[UDtype]:
     """`XlaRngBitGenerator.create` in the current scope."""
     return XlaRngBitGenerator.create(
         Scope.current(name), algorithm, initial_state, shape, dtype=dtype

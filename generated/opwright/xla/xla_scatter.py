@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaScatter", "xla_scatter"]
 
-T = TypeVar("T", bound="TNumber | TBool")
-U = TypeVar("U", bound="TNumber | TBool")
-Uindices = TypeVar("Uindices", bound="TIndex")
+T = TypeVar("T", bound="TNumber | TBool", default="AnyDType")
+U = TypeVar("U", bound="TNumber | TBool", default="AnyDType")
+Uindices = TypeVar("Uindices", bound="TIndex", default="AnyDType")
 
 
 class XlaScatterInputs(OpInputs, Generic[U]):

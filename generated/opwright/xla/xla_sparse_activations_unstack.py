@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TType,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaSparseActivationsUnstack", "xla_sparse_activations_unstack"]
 
-UInputDtype = TypeVar("UInputDtype", bound="TType")
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+UInputDtype = TypeVar("UInputDtype", bound="TType", default="AnyDType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class XlaSparseActivationsUnstackInputs(OpInputs):
@@ -60,7 +61,6 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
     def inputs(self) -> XlaSparseActivationsUnstackInputs:
         return XlaSparseActivationsUnstackInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
@@ -69,31 +69,8 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         sample_counts: Sequence[int],
         features: Sequence[int],
         interleaved: bool,
-        dtype: type[UDtype],
-    ) -> XlaSparseActivationsUnstack[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        stacked_activations: Operand[UInputDtype],
-        num_tables: int,
-        sample_counts: Sequence[int],
-        features: Sequence[int],
-        interleaved: bool,
-        dtype: AnyDTypeLike,
-    ) -> XlaSparseActivationsUnstack[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        stacked_activations: Operand[UInputDtype],
-        num_tables: int,
-        sample_counts: Sequence[int],
-        features: Sequence[int],
-        interleaved: bool,
-        dtype: AnyDTypeLike,
-    ) -> XlaSparseActivationsUnstack[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> XlaSparseActivationsUnstack[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -108,7 +85,7 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseActivationsUnstack[AnyDType] = XlaSparseActivationsUnstack()
+        op: XlaSparseActivationsUnstack[UDtype] = XlaSparseActivationsUnstack()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,42 +122,16 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         )
 
 
-@overload
 def xla_sparse_activations_unstack(
     stacked_activations: Operand[UInputDtype],
     num_tables: int,
     sample_counts: Sequence[int],
     features: Sequence[int],
     interleaved: bool,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> XlaSparseActivationsUnstack[UDtype]: ...
-
-
-@overload
-def xla_sparse_activations_unstack(
-    stacked_activations: Operand[UInputDtype],
-    num_tables: int,
-    sample_counts: Sequence[int],
-    features: Sequence[int],
-    interleaved: bool,
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> XlaSparseActivationsUnstack[AnyDType]: ...
-
-
-def xla_sparse_activations_unstack(
-    stacked_activations: Operand[UInputDtype],
-    num_tables: int,
-    sample_counts: Sequence[int],
-    features: Sequence[int],
-    interleaved: bool,
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> XlaSparseActivationsUnstack[AnyDType]:
+) -> XlaSparseActivationsUnstack[UDtype]:
     """`XlaSparseActivationsUnstack.create` in the current scope."""
     return XlaSparseActivationsUnstack.create(
         Scope.current(name),

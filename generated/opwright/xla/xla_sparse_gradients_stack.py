@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TType,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["XlaSparseGradientsStack", "xla_sparse_gradients_stack"]
 
-UInputDtype = TypeVar("UInputDtype", bound="TType")
-Dtype = TypeVar("Dtype", bound="TType")
-UDtype = TypeVar("UDtype", bound="TType")
+UInputDtype = TypeVar("UInputDtype", bound="TType", default="AnyDType")
+Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
+UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
 
 
 class XlaSparseGradientsStackInputs(OpInputs):
@@ -61,31 +62,13 @@ class XlaSparseGradientsStack(Op, Generic[Dtype]):
     def as_output(self) -> Output[Dtype]:
         return self.stacked_gradients
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         unstacked_gradients: Sequence[Operand[UInputDtype]],
         interleaved: bool,
-        dtype: type[UDtype],
-    ) -> XlaSparseGradientsStack[UDtype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        unstacked_gradients: Sequence[Operand[UInputDtype]],
-        interleaved: bool,
-        dtype: AnyDTypeLike,
-    ) -> XlaSparseGradientsStack[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        unstacked_gradients: Sequence[Operand[UInputDtype]],
-        interleaved: bool,
-        dtype: AnyDTypeLike,
-    ) -> XlaSparseGradientsStack[AnyDType]:
+        dtype: type[UDtype] | DTypeLike,
+    ) -> XlaSparseGradientsStack[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -97,7 +80,7 @@ class XlaSparseGradientsStack(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseGradientsStack[AnyDType] = XlaSparseGradientsStack()
+        op: XlaSparseGradientsStack[UDtype] = XlaSparseGradientsStack()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,33 +105,13 @@ class XlaSparseGradientsStack(Op, Generic[Dtype]):
         )
 
 
-@overload
 def xla_sparse_gradients_stack(
     unstacked_gradients: Sequence[Operand[UInputDtype]],
     interleaved: bool,
-    dtype: type[UDtype],
+    dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> XlaSparseGradientsStack[UDtype]: ...
-
-
-@overload
-def xla_sparse_gradients_stack(
-    unstacked_gradients: Sequence[Operand[UInputDtype]],
-    interleaved: bool,
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> XlaSparseGradientsStack[AnyDType]: ...
-
-
-def xla_sparse_gradients_stack(
-    unstacked_gradients: Sequence[Operand[UInputDtype]],
-    interleaved: bool,
-    dtype: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> XlaSparseGradientsStack[AnyDType]:
+) -> XlaSparseGradientsStack[UDtype]:
     """`XlaSparseGradientsStack.create` in the current scope."""
     return XlaSparseGradientsStack.create(
         Scope.current(name), unstacked_gradients, interleaved, dtype

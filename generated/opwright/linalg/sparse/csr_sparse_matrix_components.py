@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Operand,
         Output,
         TComplex,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CSRSparseMatrixComponents", "csr_sparse_matrix_components"]
 
-Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex")
-Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex")
+Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
+Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
 
 
 class CSRSparseMatrixComponentsInputs(OpInputs):
@@ -36,7 +37,7 @@ class CSRSparseMatrixComponentsInputs(OpInputs):
 
     csr_sparse_matrix: Output[TVariant]
     index: Output[TInt32]
-    type: DType
+    type_: DType
 
 
 class CSRSparseMatrixComponents(Op, Generic[Type]):
@@ -54,6 +55,9 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
     """
 
     OP_NAME = "CSRSparseMatrixComponents"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("row_ptrs", "col_inds", "values")
     row_ptrs: Output[TInt32]
     col_inds: Output[TInt32]
@@ -64,43 +68,25 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
     def inputs(self) -> CSRSparseMatrixComponentsInputs:
         return CSRSparseMatrixComponentsInputs(self)
 
-    @overload
     @staticmethod
     def create(
         scope: Scope,
         csr_sparse_matrix: TensorOperand[TVariant],
         index: Operand[TInt32],
-        type: type[Uype],
-    ) -> CSRSparseMatrixComponents[Uype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope,
-        csr_sparse_matrix: TensorOperand[TVariant],
-        index: Operand[TInt32],
-        type: AnyDTypeLike,
-    ) -> CSRSparseMatrixComponents[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope,
-        csr_sparse_matrix: TensorOperand[TVariant],
-        index: Operand[TInt32],
-        type: AnyDTypeLike,
-    ) -> CSRSparseMatrixComponents[AnyDType]:
+        type_: type[Uype] | DTypeLike,
+    ) -> CSRSparseMatrixComponents[Uype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             csr_sparse_matrix: variant.
             index: int32.
-            type: dtype, one of float32, float64, complex64, complex128.
+            type_: dtype, one of float32, float64, complex64, complex128.
 
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CSRSparseMatrixComponents[AnyDType] = CSRSparseMatrixComponents()
+        op: CSRSparseMatrixComponents[Uype] = CSRSparseMatrixComponents()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -111,42 +97,22 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
                     csr_sparse_matrix,
                     index,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (csr_sparse_matrix, index), {"type": type}, refusal)
-
-
-@overload
-def csr_sparse_matrix_components(
-    csr_sparse_matrix: TensorOperand[TVariant],
-    index: Operand[TInt32],
-    type: type[Uype],
-    *,
-    name: str | None = None,
-) -> CSRSparseMatrixComponents[Uype]: ...
-
-
-@overload
-def csr_sparse_matrix_components(
-    csr_sparse_matrix: TensorOperand[TVariant],
-    index: Operand[TInt32],
-    type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> CSRSparseMatrixComponents[AnyDType]: ...
+        return op._build(scope, (csr_sparse_matrix, index), {"type": type_}, refusal)
 
 
 def csr_sparse_matrix_components(
     csr_sparse_matrix: TensorOperand[TVariant],
     index: Operand[TInt32],
-    type: AnyDTypeLike,
+    type_: type[Uype] | DTypeLike,
     *,
     name: str | None = None,
-) -> CSRSparseMatrixComponents[AnyDType]:
+) -> CSRSparseMatrixComponents[Uype]:
     """`CSRSparseMatrixComponents.create` in the current scope."""
     return CSRSparseMatrixComponents.create(
-        Scope.current(name), csr_sparse_matrix, index, type
+        Scope.current(name), csr_sparse_matrix, index, type_
     )

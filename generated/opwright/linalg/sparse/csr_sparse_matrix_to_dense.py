@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TComplex,
         TFloat32,
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CSRSparseMatrixToDense", "csr_sparse_matrix_to_dense"]
 
-Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex")
-Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex")
+Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
+Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
 
 
 class CSRSparseMatrixToDenseInputs(OpInputs):
     """Inputs and attributes of CSRSparseMatrixToDense in a graph."""
 
     sparse_input: Output[TVariant]
-    type: DType
+    type_: DType
 
 
 class CSRSparseMatrixToDense(Op, Generic[Type]):
@@ -48,6 +49,9 @@ class CSRSparseMatrixToDense(Op, Generic[Type]):
     """
 
     OP_NAME = "CSRSparseMatrixToDense"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("dense_output",)
     dense_output: Output[Type]
     Inputs = CSRSparseMatrixToDenseInputs
@@ -59,33 +63,23 @@ class CSRSparseMatrixToDense(Op, Generic[Type]):
     def as_output(self) -> Output[Type]:
         return self.dense_output
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, sparse_input: TensorOperand[TVariant], type: type[Uype]
-    ) -> CSRSparseMatrixToDense[Uype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, sparse_input: TensorOperand[TVariant], type: AnyDTypeLike
-    ) -> CSRSparseMatrixToDense[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, sparse_input: TensorOperand[TVariant], type: AnyDTypeLike
-    ) -> CSRSparseMatrixToDense[AnyDType]:
+        scope: Scope,
+        sparse_input: TensorOperand[TVariant],
+        type_: type[Uype] | DTypeLike,
+    ) -> CSRSparseMatrixToDense[Uype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             sparse_input: variant.
-            type: dtype, one of float32, float64, complex64, complex128.
+            type_: dtype, one of float32, float64, complex64, complex128.
 
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CSRSparseMatrixToDense[AnyDType] = CSRSparseMatrixToDense()
+        op: CSRSparseMatrixToDense[Uype] = CSRSparseMatrixToDense()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -95,34 +89,19 @@ class CSRSparseMatrixToDense(Op, Generic[Type]):
                     None,
                     sparse_input,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (sparse_input,), {"type": type}, refusal)
-
-
-@overload
-def csr_sparse_matrix_to_dense(
-    sparse_input: TensorOperand[TVariant], type: type[Uype], *, name: str | None = None
-) -> CSRSparseMatrixToDense[Uype]: ...
-
-
-@overload
-def csr_sparse_matrix_to_dense(
-    sparse_input: TensorOperand[TVariant],
-    type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> CSRSparseMatrixToDense[AnyDType]: ...
+        return op._build(scope, (sparse_input,), {"type": type_}, refusal)
 
 
 def csr_sparse_matrix_to_dense(
     sparse_input: TensorOperand[TVariant],
-    type: AnyDTypeLike,
+    type_: type[Uype] | DTypeLike,
     *,
     name: str | None = None,
-) -> CSRSparseMatrixToDense[AnyDType]:
+) -> CSRSparseMatrixToDense[Uype]:
     """`CSRSparseMatrixToDense.create` in the current scope."""
-    return CSRSparseMatrixToDense.create(Scope.current(name), sparse_input, type)
+    return CSRSparseMatrixToDense.create(Scope.current(name), sparse_input, type_)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
 from opwright_runtime.types import as_dtype
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
-        AnyDTypeLike,
         DType,
+        DTypeLike,
         Output,
         TComplex,
         TFloat32,
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CSRSparseMatrixToSparseTensor", "csr_sparse_matrix_to_sparse_tensor"]
 
-Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex")
-Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex")
+Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
+Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
 
 
 class CSRSparseMatrixToSparseTensorInputs(OpInputs):
     """Inputs and attributes of CSRSparseMatrixToSparseTensor in a graph."""
 
     sparse_matrix: Output[TVariant]
-    type: DType
+    type_: DType
 
 
 class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
@@ -52,6 +53,9 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
     """
 
     OP_NAME = "CSRSparseMatrixToSparseTensor"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("indices", "values", "dense_shape")
     indices: Output[TInt64]
     values: Output[Type]
@@ -62,33 +66,23 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
     def inputs(self) -> CSRSparseMatrixToSparseTensorInputs:
         return CSRSparseMatrixToSparseTensorInputs(self)
 
-    @overload
     @staticmethod
     def create(
-        scope: Scope, sparse_matrix: TensorOperand[TVariant], type: type[Uype]
-    ) -> CSRSparseMatrixToSparseTensor[Uype]: ...
-
-    @overload
-    @staticmethod
-    def create(
-        scope: Scope, sparse_matrix: TensorOperand[TVariant], type: AnyDTypeLike
-    ) -> CSRSparseMatrixToSparseTensor[AnyDType]: ...
-
-    @staticmethod
-    def create(
-        scope: Scope, sparse_matrix: TensorOperand[TVariant], type: AnyDTypeLike
-    ) -> CSRSparseMatrixToSparseTensor[AnyDType]:
+        scope: Scope,
+        sparse_matrix: TensorOperand[TVariant],
+        type_: type[Uype] | DTypeLike,
+    ) -> CSRSparseMatrixToSparseTensor[Uype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             sparse_matrix: variant.
-            type: dtype, one of float32, float64, complex64, complex128.
+            type_: dtype, one of float32, float64, complex64, complex128.
 
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CSRSparseMatrixToSparseTensor[AnyDType] = CSRSparseMatrixToSparseTensor()
+        op: CSRSparseMatrixToSparseTensor[Uype] = CSRSparseMatrixToSparseTensor()
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -98,36 +92,21 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
                     None,
                     sparse_matrix,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (sparse_matrix,), {"type": type}, refusal)
-
-
-@overload
-def csr_sparse_matrix_to_sparse_tensor(
-    sparse_matrix: TensorOperand[TVariant], type: type[Uype], *, name: str | None = None
-) -> CSRSparseMatrixToSparseTensor[Uype]: ...
-
-
-@overload
-def csr_sparse_matrix_to_sparse_tensor(
-    sparse_matrix: TensorOperand[TVariant],
-    type: AnyDTypeLike,
-    *,
-    name: str | None = None,
-) -> CSRSparseMatrixToSparseTensor[AnyDType]: ...
+        return op._build(scope, (sparse_matrix,), {"type": type_}, refusal)
 
 
 def csr_sparse_matrix_to_sparse_tensor(
     sparse_matrix: TensorOperand[TVariant],
-    type: AnyDTypeLike,
+    type_: type[Uype] | DTypeLike,
     *,
     name: str | None = None,
-) -> CSRSparseMatrixToSparseTensor[AnyDType]:
+) -> CSRSparseMatrixToSparseTensor[Uype]:
     """`CSRSparseMatrixToSparseTensor.create` in the current scope."""
     return CSRSparseMatrixToSparseTensor.create(
-        Scope.current(name), sparse_matrix, type
+        Scope.current(name), sparse_matrix, type_
     )

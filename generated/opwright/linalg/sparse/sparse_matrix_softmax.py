@@ -28,7 +28,7 @@ class SparseMatrixSoftmaxInputs(OpInputs):
     """Inputs and attributes of SparseMatrixSoftmax in a graph."""
 
     logits: Output[TVariant]
-    type: DType
+    type_: DType
 
 
 class SparseMatrixSoftmax(Op):
@@ -43,6 +43,9 @@ class SparseMatrixSoftmax(Op):
     """
 
     OP_NAME = "SparseMatrixSoftmax"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("softmax",)
     softmax: Output[TVariant]
     Inputs = SparseMatrixSoftmaxInputs
@@ -58,14 +61,14 @@ class SparseMatrixSoftmax(Op):
     def create(
         scope: Scope,
         logits: TensorOperand[TVariant],
-        type: type[TFloat32 | TFloat64] | DTypeLike,
+        type_: type[TFloat32 | TFloat64] | DTypeLike,
     ) -> SparseMatrixSoftmax:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             logits: variant.
-            type: dtype, one of float32, float64.
+            type_: dtype, one of float32, float64.
 
         Raises:
             OpError: the op refuses an argument.
@@ -80,19 +83,19 @@ class SparseMatrixSoftmax(Op):
                     None,
                     logits,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (logits,), {"type": type}, refusal)
+        return op._build(scope, (logits,), {"type": type_}, refusal)
 
 
 def sparse_matrix_softmax(
     logits: TensorOperand[TVariant],
-    type: type[TFloat32 | TFloat64] | DTypeLike,
+    type_: type[TFloat32 | TFloat64] | DTypeLike,
     *,
     name: str | None = None,
 ) -> SparseMatrixSoftmax:
     """`SparseMatrixSoftmax.create` in the current scope."""
-    return SparseMatrixSoftmax.create(Scope.current(name), logits, type)
+    return SparseMatrixSoftmax.create(Scope.current(name), logits, type_)

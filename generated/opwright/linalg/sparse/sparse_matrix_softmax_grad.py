@@ -29,7 +29,7 @@ class SparseMatrixSoftmaxGradInputs(OpInputs):
 
     softmax: Output[TVariant]
     grad_softmax: Output[TVariant]
-    type: DType
+    type_: DType
 
 
 class SparseMatrixSoftmaxGrad(Op):
@@ -45,6 +45,9 @@ class SparseMatrixSoftmaxGrad(Op):
     """
 
     OP_NAME = "SparseMatrixSoftmaxGrad"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("gradient",)
     gradient: Output[TVariant]
     Inputs = SparseMatrixSoftmaxGradInputs
@@ -61,7 +64,7 @@ class SparseMatrixSoftmaxGrad(Op):
         scope: Scope,
         softmax: TensorOperand[TVariant],
         grad_softmax: TensorOperand[TVariant],
-        type: type[TFloat32 | TFloat64] | DTypeLike,
+        type_: type[TFloat32 | TFloat64] | DTypeLike,
     ) -> SparseMatrixSoftmaxGrad:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -69,7 +72,7 @@ class SparseMatrixSoftmaxGrad(Op):
             scope: graph, name, device and control dependencies of the op.
             softmax: variant.
             grad_softmax: variant.
-            type: dtype, one of float32, float64.
+            type_: dtype, one of float32, float64.
 
         Raises:
             OpError: the op refuses an argument.
@@ -85,22 +88,22 @@ class SparseMatrixSoftmaxGrad(Op):
                     softmax,
                     grad_softmax,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (softmax, grad_softmax), {"type": type}, refusal)
+        return op._build(scope, (softmax, grad_softmax), {"type": type_}, refusal)
 
 
 def sparse_matrix_softmax_grad(
     softmax: TensorOperand[TVariant],
     grad_softmax: TensorOperand[TVariant],
-    type: type[TFloat32 | TFloat64] | DTypeLike,
+    type_: type[TFloat32 | TFloat64] | DTypeLike,
     *,
     name: str | None = None,
 ) -> SparseMatrixSoftmaxGrad:
     """`SparseMatrixSoftmaxGrad.create` in the current scope."""
     return SparseMatrixSoftmaxGrad.create(
-        Scope.current(name), softmax, grad_softmax, type
+        Scope.current(name), softmax, grad_softmax, type_
     )

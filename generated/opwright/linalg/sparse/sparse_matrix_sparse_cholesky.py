@@ -32,7 +32,7 @@ class SparseMatrixSparseCholeskyInputs(OpInputs):
 
     input: Output[TVariant]
     permutation: Output[TInt32]
-    type: DType
+    type_: DType
 
 
 class SparseMatrixSparseCholesky(Op):
@@ -47,6 +47,9 @@ class SparseMatrixSparseCholesky(Op):
     """
 
     OP_NAME = "SparseMatrixSparseCholesky"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("output",)
     output: Output[TVariant]
     Inputs = SparseMatrixSparseCholeskyInputs
@@ -63,7 +66,7 @@ class SparseMatrixSparseCholesky(Op):
         scope: Scope,
         input: TensorOperand[TVariant],
         permutation: Operand[TInt32],
-        type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+        type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     ) -> SparseMatrixSparseCholesky:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -71,7 +74,7 @@ class SparseMatrixSparseCholesky(Op):
             scope: graph, name, device and control dependencies of the op.
             input: variant.
             permutation: int32.
-            type: dtype, one of float32, float64, complex64, complex128.
+            type_: dtype, one of float32, float64, complex64, complex128.
 
         Raises:
             OpError: the op refuses an argument.
@@ -87,22 +90,22 @@ class SparseMatrixSparseCholesky(Op):
                     input,
                     permutation,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (input, permutation), {"type": type}, refusal)
+        return op._build(scope, (input, permutation), {"type": type_}, refusal)
 
 
 def sparse_matrix_sparse_cholesky(
     input: TensorOperand[TVariant],
     permutation: Operand[TInt32],
-    type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+    type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
     name: str | None = None,
 ) -> SparseMatrixSparseCholesky:
     """`SparseMatrixSparseCholesky.create` in the current scope."""
     return SparseMatrixSparseCholesky.create(
-        Scope.current(name), input, permutation, type
+        Scope.current(name), input, permutation, type_
     )

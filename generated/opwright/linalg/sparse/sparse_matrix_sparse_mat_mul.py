@@ -32,7 +32,7 @@ class SparseMatrixSparseMatMulInputs(OpInputs):
 
     a: Output[TVariant]
     b: Output[TVariant]
-    type: DType
+    type_: DType
     transpose_a: bool
     transpose_b: bool
     adjoint_a: bool
@@ -51,6 +51,9 @@ class SparseMatrixSparseMatMul(Op):
     """
 
     OP_NAME = "SparseMatrixSparseMatMul"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("c",)
     c: Output[TVariant]
     Inputs = SparseMatrixSparseMatMulInputs
@@ -110,7 +113,7 @@ class SparseMatrixSparseMatMul(Op):
         scope: Scope,
         a: TensorOperand[TVariant],
         b: TensorOperand[TVariant],
-        type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+        type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
         *options: Options,
     ) -> SparseMatrixSparseMatMul:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -119,7 +122,7 @@ class SparseMatrixSparseMatMul(Op):
             scope: graph, name, device and control dependencies of the op.
             a: variant.
             b: variant.
-            type: dtype, one of float32, float64, complex64, complex128.
+            type_: dtype, one of float32, float64, complex64, complex128.
             options: merged field by field; the last explicit one wins.
 
         Raises:
@@ -137,7 +140,7 @@ class SparseMatrixSparseMatMul(Op):
                     a,
                     b,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                     "transpose_a",
                     opts.transpose_a,
                     "transpose_b",
@@ -154,7 +157,7 @@ class SparseMatrixSparseMatMul(Op):
             scope,
             (a, b),
             {
-                "type": type,
+                "type": type_,
                 "transpose_a": opts.transpose_a,
                 "transpose_b": opts.transpose_b,
                 "adjoint_a": opts.adjoint_a,
@@ -170,7 +173,7 @@ DEFAULTS = SparseMatrixSparseMatMul.Options()
 def sparse_matrix_sparse_mat_mul(
     a: TensorOperand[TVariant],
     b: TensorOperand[TVariant],
-    type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+    type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
     transpose_a: bool = default(False),
     transpose_b: bool = default(False),
@@ -185,7 +188,7 @@ def sparse_matrix_sparse_mat_mul(
         Scope.current(name),
         a,
         b,
-        type,
+        type_,
         SparseMatrixSparseMatMul.Options(
             transpose_a=transpose_a,
             transpose_b=transpose_b,

@@ -32,7 +32,7 @@ class SparseMatrixTransposeInputs(OpInputs):
 
     input: Output[TVariant]
     conjugate: bool
-    type: DType
+    type_: DType
 
 
 class SparseMatrixTranspose(Op):
@@ -47,6 +47,9 @@ class SparseMatrixTranspose(Op):
     """
 
     OP_NAME = "SparseMatrixTranspose"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("output",)
     output: Output[TVariant]
     Inputs = SparseMatrixTransposeInputs
@@ -82,7 +85,7 @@ class SparseMatrixTranspose(Op):
     def create(
         scope: Scope,
         input: TensorOperand[TVariant],
-        type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+        type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
         *options: Options,
     ) -> SparseMatrixTranspose:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -90,7 +93,7 @@ class SparseMatrixTranspose(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: variant.
-            type: dtype, one of float32, float64, complex64, complex128.
+            type_: dtype, one of float32, float64, complex64, complex128.
             options: merged field by field; the last explicit one wins.
 
         Raises:
@@ -109,13 +112,13 @@ class SparseMatrixTranspose(Op):
                     "conjugate",
                     opts.conjugate,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
         return op._build(
-            scope, (input,), {"conjugate": opts.conjugate, "type": type}, refusal
+            scope, (input,), {"conjugate": opts.conjugate, "type": type_}, refusal
         )
 
 
@@ -124,7 +127,7 @@ DEFAULTS = SparseMatrixTranspose.Options()
 
 def sparse_matrix_transpose(
     input: TensorOperand[TVariant],
-    type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+    type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
     conjugate: bool = default(False),
     name: str | None = None,
@@ -135,6 +138,6 @@ def sparse_matrix_transpose(
     return SparseMatrixTranspose.create(
         Scope.current(name),
         input,
-        type,
+        type_,
         SparseMatrixTranspose.Options(conjugate=conjugate),
     )

@@ -30,7 +30,7 @@ class SparseMatrixZerosInputs(OpInputs):
     """Inputs and attributes of SparseMatrixZeros in a graph."""
 
     dense_shape: Output[TInt64]
-    type: DType
+    type_: DType
 
 
 class SparseMatrixZeros(Op):
@@ -45,6 +45,9 @@ class SparseMatrixZeros(Op):
     """
 
     OP_NAME = "SparseMatrixZeros"
+    PYTHON_NAMES = {
+        "type": "type_",
+    }
     __slots__ = ("sparse_matrix",)
     sparse_matrix: Output[TVariant]
     Inputs = SparseMatrixZerosInputs
@@ -60,14 +63,14 @@ class SparseMatrixZeros(Op):
     def create(
         scope: Scope,
         dense_shape: Operand[TInt64],
-        type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+        type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     ) -> SparseMatrixZeros:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             dense_shape: int64.
-            type: dtype, one of float32, float64, complex64, complex128.
+            type_: dtype, one of float32, float64, complex64, complex128.
 
         Raises:
             OpError: the op refuses an argument.
@@ -82,19 +85,19 @@ class SparseMatrixZeros(Op):
                     None,
                     dense_shape,
                     "type",
-                    as_dtype(type),
+                    as_dtype(type_),
                 )
                 return op
             except Exception as error:
                 refusal = error
-        return op._build(scope, (dense_shape,), {"type": type}, refusal)
+        return op._build(scope, (dense_shape,), {"type": type_}, refusal)
 
 
 def sparse_matrix_zeros(
     dense_shape: Operand[TInt64],
-    type: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+    type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
     name: str | None = None,
 ) -> SparseMatrixZeros:
     """`SparseMatrixZeros.create` in the current scope."""
-    return SparseMatrixZeros.create(Scope.current(name), dense_shape, type)
+    return SparseMatrixZeros.create(Scope.current(name), dense_shape, type_)

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, Operand, Output, TFloating
+    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["BesselK1e", "bessel_k1e"]
 
-T = TypeVar("T", bound="TFloating")
-U = TypeVar("U", bound="TFloating")
+T = TypeVar("T", bound="TFloating", default="AnyDType")
+U = TypeVar("U", bound="TFloating", default="AnyDType")
 
 
 class BesselK1eInputs(OpInputs, Generic[U]):
