@@ -21,8 +21,6 @@ from opwright_runtime.types import as_dtype
 if TYPE_CHECKING:
     from opwright_runtime.opdef import AttrInfo
 
-INT64 = range(-(2**63), 2**63)
-
 
 class RefusedError(Exception):
     """A value is none that the attr takes; `allowed` says which ones are."""
@@ -38,11 +36,13 @@ def element(kind: str) -> str:
 
 
 def _int(value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
-        raise RefusedError("an int")
-    if int(value) not in INT64:
+    if type(value) is not int:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+            raise RefusedError("an int")
+        value = int(value)
+    if not -(2**63) <= value < 2**63:
         raise RefusedError("an int of 64 bits")
-    return int(value)
+    return value
 
 
 def _float(value: Any) -> float:
@@ -111,7 +111,6 @@ _NORMALISE: dict[str, Callable[[Any], Any]] = {
 
 # A value of just this class needs no normalising.
 _EXACT: dict[str, type] = {
-    "int": int,
     "float": float,
     "bool": bool,
     "string": str,
@@ -154,6 +153,8 @@ def checked(attr: AttrInfo, value: Any) -> Any:
         RefusedError: it is not.
     """
     value = normalised(attr.kind, value)
+    if attr.allowed is None and attr.minimum is None:
+        return value
     is_list = attr.kind.startswith("list(")
     if attr.allowed is not None:
         values: Sequence[Any] = value if is_list else (value,)

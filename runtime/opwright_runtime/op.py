@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import tensorflow as tf
 
 from opwright_runtime import dispatch, errors, kernels, opdef
 from opwright_runtime.internals import ops
@@ -13,7 +17,6 @@ from opwright_runtime.view import OpInputs as OpInputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import tensorflow as tf
     from typing_extensions import Self
 
     from opwright_runtime.options import OpOptions
@@ -88,11 +91,19 @@ class Op:
 
     @classmethod
     def tensorflow_doc(cls) -> str | None:
-        """What the installed TensorFlow's documentation says of the op, if anything."""
-        import tensorflow as tf
-
-        function = getattr(tf.raw_ops, cls.OP_NAME.replace(">", ""), None)
-        return getattr(function, "__doc__", None)
+        """What the installed TensorFlow itself says of the op; None if nothing."""
+        # Not every op is in tf.raw_ops; the wrappers of others are private.
+        loaded = (
+            module
+            for name, module in list(sys.modules.items())
+            if name.startswith("tensorflow.") and ".gen_" in name
+        )
+        for module in (tf.raw_ops, *loaded):
+            doc = getattr(getattr(module, cls.OP_NAME, None), "__doc__", None)
+            if doc:
+                return inspect.cleandoc(doc)
+        proto = cls._info().proto
+        return "\n\n".join(filter(None, (proto.summary, proto.description))) or None
 
     @property
     def op(self) -> tf.Operation:
@@ -167,13 +178,6 @@ class Op:
             info = opdef.op_info(cls.OP_NAME, cls.PYTHON_NAMES)
             cls._cached_info = info
         return info
-
-    @classmethod
-    def _attr_named(cls, python_name: str) -> opdef.AttrInfo:
-        for attr in cls._info().attrs:
-            if attr.python_name == python_name:
-                return attr
-        raise AttributeError(f"{cls.OP_NAME} has no input or attr {python_name!r}")
 
     def _outputs(self) -> Iterator[tf.Tensor]:
         for slot in type(self).__slots__:

@@ -98,6 +98,11 @@ class OpInfo:
         return {attr.name: attr for attr in self.attrs}
 
     @cached_property
+    def attr_in_python(self) -> Mapping[str, AttrInfo]:
+        """The attrs by their Python names."""
+        return {attr.python_name: attr for attr in self.attrs}
+
+    @cached_property
     def has_ref(self) -> bool:
         """Whether an input or output is a ref, which only graphs have."""
         return any(arg.is_ref for arg in (*self.inputs, *self.outputs))

@@ -31,7 +31,7 @@ class _Default:
 
 def default(value: V) -> V:
     """`value`, marked as a default, so that merging tells it from one given."""
-    return cast("V", _Default(value))
+    return cast("V", _Default(_plain(value)))
 
 
 class OpOptions:
@@ -55,7 +55,7 @@ class OpOptions:
         explicit = []
         for name, value in values.items():
             if type(value) is _Default:
-                value = _plain(value.value)
+                value = value.value
             else:
                 explicit.append(name)
                 value = self._checked(name, value)
@@ -110,9 +110,8 @@ class OpOptions:
     @classmethod
     def _checked(cls, name: str, value: Any) -> Any:
         op_class = cls._op_class
-        attr = op_class._attr_named(name)
         try:
-            return attrs.checked(attr, value)
+            return attrs.checked(op_class.op_def.attr_in_python[name], value)
         except attrs.RefusedError as refused:
             raise errors.refused(
                 errors.OpOptionError, op_class.OP_NAME, name, value, refused.allowed

@@ -125,7 +125,8 @@ class Scope:
                     prefix = f"{around}/{prefix}" if around else prefix
                     stack.enter_context(graph.name_scope(prefix))
                 if self._controls:
-                    operations = list(filter(None, map(_operation, self._controls)))
+                    found = (_operation(control) for control in self._controls)
+                    operations = [one for one in found if one is not None]
                     stack.enter_context(graph.control_dependencies(operations))
             for device in self._devices:
                 stack.enter_context(tf.device(device))
@@ -154,6 +155,9 @@ class Scope:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("Scope is immutable; its with_...() make changed copies")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("Scope is immutable")
 
     def __repr__(self) -> str:
         if self.graph is None:
@@ -202,10 +206,12 @@ _EAGER = _new(None, None, "", (), ())
 
 
 def _operation(control: Any) -> Any:
-    """The graph operation to wait for; None when it has run eagerly."""
-    if isinstance(control, (tf.Operation, tf.Tensor)):
-        return None if isinstance(control, ops.EagerTensor) else control
-    return getattr(control, "_operation", control)
+    """What a graph's operation can wait for; None for what has run eagerly."""
+    if isinstance(control, ops.EagerTensor):
+        return None
+    if hasattr(control, "OP_NAME"):
+        return getattr(control, "_operation", None)
+    return control
 
 
 def _misuse(graph: tf.Graph, current: tf.Graph) -> str:

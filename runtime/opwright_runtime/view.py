@@ -42,7 +42,11 @@ class OpInputs:
         return self._operation
 
     def __getattr__(self, name: str) -> Any:
-        attr = self._op_class._attr_named(name)
+        attr = self._op_class.op_def.attr_in_python.get(name)
+        if attr is None:
+            raise AttributeError(
+                f"{self._op_class.OP_NAME} has no input or attr {name!r}"
+            )
         value = self.attribute_value(attr.name)
         self.__dict__[name] = value
         return value

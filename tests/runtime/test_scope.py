@@ -1,0 +1,292 @@
+"""Scopes: graphs, names, devices and control dependencies, in every mode."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from opwright import OpInputError, OpModeError, Scope, op_class
+from opwright.math import AddV2, add_v2
+
+X = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+
+
+def add(scope):
+    return AddV2.create(scope, 1, 2)
+
+
+def test_the_eager_scope_is_one():
+    scope = Scope.current()
+    assert scope is Scope.current()
+    assert scope.eager
+    assert scope.graph is None
+    assert scope.env() is context.context()
+    assert repr(scope) == "<Scope eager>"
+
+
+def test_current_is_the_graph_being_built():
+    with tf.Graph().as_default() as graph:
+        assert Scope.current().graph is graph
+        assert not Scope.current().eager
+        assert Scope.current().env() is graph
+        with tf.init_scope():
+            assert Scope.current().graph is graph
+
+    @tf.function
+    def body():
+        assert Scope.current().graph is tf.compat.v1.get_default_graph()
+        with tf.init_scope():
+            assert Scope.current().eager
+
+    body()
+
+
+def test_a_scope_is_immutable():
+    scope = Scope.current()
+    with pytest.raises(AttributeError, match="immutable"):
+        scope.graph = tf.Graph()
+    with pytest.raises(AttributeError, match="immutable"):
+        del scope.graph
+    for changed in (
+        scope.sub_scope("a"),
+        scope.with_name("a"),
+        scope.with_device("/cpu:0"),
+        scope.with_control_dependencies([]),
+    ):
+        assert changed is not scope
+    assert scope is Scope.current()
+    with pytest.raises(TypeError, match="takes a tf.Graph, not 'graph'"):
+        Scope("graph")
+
+
+def test_names():
+    with tf.Graph().as_default():
+        scope = Scope.current()
+        named = scope.with_name("sum")
+        assert add(named).op.name == "sum"
+        assert add(named).op.name == "sum_1"
+        assert add(scope).op.name == "AddV2"
+        assert add(Scope.current("given")).op.name == "given"
+        assert add_v2(1, 2, name="function").op.name == "function"
+
+
+def test_sub_scopes():
+    with tf.Graph().as_default():
+        scope = Scope.current()
+        outer = scope.sub_scope("outer")
+        inner = outer.sub_scope("inner")
+        assert add(outer).op.name == "outer/AddV2"
+        assert add(outer).op.name == "outer/AddV2_1"
+        assert add(inner.with_name("sum")).op.name == "outer/inner/sum"
+        assert add(scope.sub_scope("outer")).op.name == "outer_1/AddV2"
+        assert add(outer.sub_scope("inner")).op.name == "outer/inner_1/AddV2"
+        with tf.name_scope("around"):
+            assert add(scope).op.name == "around/AddV2"
+            assert add(outer).op.name == "outer/AddV2_2"
+        # What makes an op's inputs goes by the op's name.
+        assert add(inner).op.inputs[1].op.name == "outer/inner/AddV2/y"
+
+
+def test_an_eager_scope_s_names_wait_for_a_graph():
+    scope = Scope.current().sub_scope("outer").sub_scope("inner").with_name("sum")
+    assert int(add(scope).z) == 3
+    with tf.Graph().as_default():
+        assert add(scope).op.name == "outer/inner/sum"
+        with tf.name_scope("around"):
+            assert add(scope).op.name == "around/outer/inner/sum"
+
+
+def test_devices_of_graphs():
+    with tf.Graph().as_default():
+        scope = Scope.current()
+        assert add(scope).op.device == ""
+        assert add(scope.with_device("/cpu:0")).op.device == "/device:CPU:0"
+        job = scope.with_device("/job:worker")
+        assert add(job.with_device("/gpu:1")).op.device == "/job:worker/device:GPU:1"
+        assert add(job.with_device(None)).op.device == ""
+        spec = tf.DeviceSpec(device_type="CPU", device_index=2)
+        assert add(scope.with_device(spec)).op.device == "/device:CPU:2"
+        with tf.device("/task:3"):
+            assert add(job).op.device == "/job:worker/task:3"
+    eager = Scope.current().with_device("/cpu:0")
+    with tf.Graph().as_default():
+        assert add(eager).op.device == "/device:CPU:0"
+
+
+class SeesDevice:
+    """A tensor that notes the device on which it was asked for."""
+
+    def __init__(self):
+        self.device = None
+
+    def __tf_tensor__(self, dtype=None, name=None):
+        self.device = context.context().device_name
+        return X
+
+
+def test_devices_of_eager_mode():
+    scope = Scope.current().with_device("/job:localhost").with_device("/cpu:0")
+    assert not scope.eager
+    seen = SeesDevice()
+    AddV2.create(scope, seen, 1)
+    assert seen.device == "/job:localhost/replica:0/task:0/device:CPU:0"
+    AddV2.create(Scope.current(), seen, 1)
+    assert not seen.device
+
+
+def test_devices_of_eager_mode_with_nothing_to_convert():
+    soft = tf.config.get_soft_device_placement()
+    tf.config.set_soft_device_placement(False)
+    try:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="device:GPU:77"):
+            AddV2.create(Scope.current().with_device("/gpu:77"), X, X)
+    finally:
+        tf.config.set_soft_device_placement(soft)
+
+
+def waits_for(op):
+    """The operations that an op and the constants made for it wait for."""
+    operations = [op.op, *(tensor.op for tensor in op.op.inputs)]
+    return {before for each in operations for before in each.control_inputs}
+
+
+def test_control_dependencies():
+    with tf.Graph().as_default():
+        scope = Scope.current()
+        x = tf.compat.v1.placeholder(tf.float32)
+        first, second = add(scope), op_class("NoOp").create(scope)
+        top = op_class("TopKV2").create(scope, [1.0, 2.0], 1)
+        controls = [first, first.op, first.z, second, top]
+        after = scope.with_control_dependencies(controls)
+        found = AddV2.create(after, x, x).op.control_inputs
+        assert set(found) == {first.op, second.op, top.op}
+        assert len(found) == 3
+        third = add(scope)
+        later = after.with_control_dependencies([third])
+        assert waits_for(add(later)) == {first.op, second.op, top.op, third.op}
+        assert waits_for(add(scope)) == set()
+
+
+def test_control_dependencies_of_eager_mode_have_run():
+    scope = Scope.current()
+    first = add(scope)
+    none = op_class("NoOp").create(scope)
+    after = scope.with_control_dependencies([first, first.z, none])
+    assert after.eager
+    assert int(add(after).z) == 3
+    with tf.Graph().as_default():
+        assert waits_for(add(after)) == set()
+
+
+def test_all_of_it_in_a_function():
+    made = []
+
+    @tf.function
+    def body():
+        scope = Scope.current().sub_scope("sub").with_device("/cpu:0")
+        made.append(add(scope))
+        last = scope.with_control_dependencies(made).with_name("last")
+        made.append(add(last))
+        return made[-1]
+
+    assert int(body()) == 3
+    first, last = made
+    assert [first.op.name, last.op.name] == ["sub/AddV2", "sub/last"]
+    assert waits_for(last) == {first.op}
+    assert last.op.device == "/device:CPU:0"
+
+
+def test_a_scope_adds_to_its_graph_from_outside():
+    graph = tf.Graph()
+    op = add(Scope(graph).sub_scope("sub"))
+    assert op.op.graph is graph
+    assert op.op.name == "sub/AddV2"
+    with tf.Graph().as_default() as other:
+        assert add(Scope(graph)).op.graph is graph
+        assert not other.get_operations()
+    assert tf.executing_eagerly()
+
+
+def test_inputs_of_another_graph_are_refused():
+    graph = tf.Graph()
+    x = add(Scope(tf.Graph())).z
+    with pytest.raises(OpInputError) as caught:
+        AddV2.create(Scope(graph), x, 1)
+    assert str(caught.value) == (
+        "AddV2: x is a tensor of another graph, AddV2:0, which this graph cannot reach"
+    )
+    with pytest.raises(OpInputError) as caught:
+        AddV2.create(Scope(graph), 1, X)
+    assert caught.value.argument == "y"
+    assert "y is an eager tensor, which a tf.Graph does not take" in str(caught.value)
+
+
+def test_a_function_s_scope_ends_with_it():
+    scopes = []
+
+    @tf.function
+    def body():
+        scopes.append(Scope.current())
+
+    body()
+    with pytest.raises(OpModeError) as caught:
+        add(scopes[0])
+    assert str(caught.value) == (
+        "AddV2: the scope belongs to the tf.function body, which is built already; "
+        "take Scope.current() in the function that makes the op"
+    )
+
+
+def test_a_scope_does_not_reach_into_an_inner_function():
+    @tf.function
+    def body(x):
+        scope = Scope.current()
+        return tf.cond(x > 0, lambda: add(scope).z, lambda: 0)
+
+    with pytest.raises(OpModeError, match="is being built within it"):
+        body(tf.constant(1))
+
+    with tf.Graph().as_default():
+        outside = Scope.current()
+
+        @tf.function
+        def another():
+            return add(outside).z
+
+        with pytest.raises(OpModeError, match="is being built within it"):
+            another()
+
+    @tf.function
+    def foreign():
+        return add(Scope(tf.Graph())).z
+
+    with pytest.raises(OpModeError, match="another graph than the tf.function foreign"):
+        foreign()
+
+
+def test_a_finished_graph():
+    graph = tf.Graph()
+    graph.finalize()
+    with pytest.raises(RuntimeError, match="finalized"):
+        add(Scope(graph))
+
+
+def test_graph_mode_without_eager_execution():
+    """For all of a process, so in one of its own."""
+    program = """
+import tensorflow as tf
+tf.compat.v1.disable_eager_execution()
+from opwright import Scope
+from opwright.math import AddV2
+scope = Scope.current()
+assert not scope.eager
+op = AddV2.create(scope, 1, [2, 3])
+assert op.op.graph is tf.compat.v1.get_default_graph()
+with tf.compat.v1.Session() as session:
+    assert session.run(op).tolist() == [3, 4]
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
