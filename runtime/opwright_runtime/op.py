@@ -198,15 +198,18 @@ class Op:
         """What `Session.run` and `tf.control_dependencies` take for the op."""
         return self.as_output() if hasattr(self, "as_output") else self.op
 
-    def __getattr__(self, name: str) -> Any:
-        # Reached for what is missing, the slots of a hollow op among them.
-        cls = type(self)
-        if name in cls.__slots__:
-            raise AttributeError(
-                f"this {cls.__name__} is hollow: {cls.__name__}.create(...) makes one "
-                f"with outputs, not {cls.__name__}()"
-            )
-        raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:
+        # Hidden from type checkers, which would let every name pass.
+
+        def __getattr__(self, name: str) -> Any:
+            # Reached for what is missing, the slots of a hollow op among them.
+            cls = type(self)
+            if name in cls.__slots__:
+                raise AttributeError(
+                    f"this {cls.__name__} is hollow: {cls.__name__}.create(...) makes "
+                    f"one with outputs, not {cls.__name__}()"
+                )
+            raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -41,15 +41,18 @@ class OpInputs:
         """The operation that this is a view of."""
         return self._operation
 
-    def __getattr__(self, name: str) -> Any:
-        attr = self._op_class.op_def.attr_in_python.get(name)
-        if attr is None:
-            raise AttributeError(
-                f"{self._op_class.OP_NAME} has no input or attr {name!r}"
-            )
-        value = self.attribute_value(attr.name)
-        self.__dict__[name] = value
-        return value
+    if not TYPE_CHECKING:
+        # Hidden from type checkers, which would let every name pass.
+
+        def __getattr__(self, name: str) -> Any:
+            attr = self._op_class.op_def.attr_in_python.get(name)
+            if attr is None:
+                raise AttributeError(
+                    f"{self._op_class.OP_NAME} has no input or attr {name!r}"
+                )
+            value = self.attribute_value(attr.name)
+            self.__dict__[name] = value
+            return value
 
     def attribute_names(self) -> tuple[str, ...]:
         """Names of all attrs, as the OpDef spells them."""
