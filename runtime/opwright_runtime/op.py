@@ -196,7 +196,8 @@ class Op:
 
     def _as_graph_element(self) -> tf.Tensor | tf.Operation:
         """What `Session.run` and `tf.control_dependencies` take for the op."""
-        return self.as_output() if hasattr(self, "as_output") else self.op
+        convert = getattr(self, "as_output", None)
+        return self.op if convert is None else convert()
 
     if not TYPE_CHECKING:
         # Hidden from type checkers, which would let every name pass.

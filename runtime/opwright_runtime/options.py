@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from typing_extensions import dataclass_transform
+
 from opwright_runtime import attrs, errors
 from opwright_runtime.types import TType
 
@@ -34,6 +36,8 @@ def default(value: V) -> V:
     return cast("V", _Default(_plain(value)))
 
 
+# To type checkers, which then refuse assignments to fields. Nothing is transformed.
+@dataclass_transform(frozen_default=True, eq_default=False)
 class OpOptions:
     """Values of an op's optional attrs, each either explicit or the op's default.
 
