@@ -130,7 +130,9 @@ def value(default: object) -> str:
     if isinstance(default, ShapeValue):
         return "None" if default.dims is None else value(default.dims)
     if isinstance(default, TensorValue):
-        dtype = dtype_text(default.dtype)
+        # NumPy has no strings of any length but as objects.
+        text = default.dtype == "string"
+        dtype = "object" if text else dtype_text(default.dtype)
         array = f"np.array({list(default.values)!r}, {dtype!r})"
         return array if len(default.shape) == 1 else f"{array}.reshape({default.shape})"
     if isinstance(default, FuncValue):

@@ -491,10 +491,10 @@ def _with_imports(view: OpView, defaults: frozenset[str]) -> OpView:
         *(signature.returns for signature in signatures),
         *(f"{variable.bound} AnyDType" for variable in view.type_variables),
     ]
-    words = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", " ".join(texts))))
+    words = set(re.findall(r"\w+", re.sub(r'"(?:[^"\\]|\\.)*"', "", " ".join(texts))))
     type_names = (words & RUNTIME_TYPES) - defaults
     typing_names = {
-        "TYPE_CHECKING": bool(type_names) or bool(view.options),
+        "TYPE_CHECKING": bool(type_names or view.options or "Sequence" in words),
         "Generic": bool(view.generic),
         "Literal": "Literal" in words,
         "overload": bool(view.overloads),
