@@ -1,0 +1,297 @@
+"""The gradient aggregation example: trains, outlives a kill, notices mistakes."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import gradient_aggregation
+import numpy as np
+import pytest
+from aggregation import problem
+from aggregation.dashboard import Dashboard, sparkline
+from aggregation.journal import (
+    Done,
+    Event,
+    Killed,
+    Ready,
+    Sending,
+    Started,
+    Update,
+    VerificationError,
+    dumps,
+    loads,
+    verify,
+)
+from rich.console import Console
+
+LIMIT = 100
+
+
+@contextmanager
+def launched(journal: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, gradient_aggregation.__file__, "--timeout", str(LIMIT)]
+    process = subprocess.Popen(
+        [*command, "--journal", str(journal), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def run(journal: Path, *options: str) -> list[Event]:
+    """What happens in a run that has to succeed."""
+    with launched(journal, *options) as process:
+        output, _ = process.communicate(timeout=LIMIT + 20)
+    assert process.returncode == 0, output
+    assert "verified" in output
+    return read(journal)
+
+
+def read(journal: Path) -> list[Event]:
+    return [loads(line) for line in journal.read_text().splitlines()]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"  # an orphan that ended, where nothing collects them
+
+
+def updates_of(events: list[Event]) -> list[Update]:
+    return [event for event in events if isinstance(event, Update)]
+
+
+def test_a_killed_worker_is_done_without(tmp_path: Path) -> None:
+    options = ["--steps=20", "--kill-at=3", "--no-restart", "--compute=0.08"]
+    events = run(tmp_path / "journal", *options)
+    updates = updates_of(events)
+    assert [update.step for update in updates] == list(range(20))
+    assert [event for event in events if isinstance(event, Killed)] == [Killed(2)]
+    assert updates[-1].counts == [1, 1, 0]
+    sent = sum(isinstance(event, Sending) for event in events)
+    assert sent > sum(sum(update.counts) for update in updates), "none was dropped"
+    first, last = (problem.loss(np.array(updates[i].weights)) for i in (0, -1))
+    assert last < first / 10
+
+
+def test_a_restarted_worker_takes_part_again(tmp_path: Path) -> None:
+    options = ["--workers=2", "--steps=150", "--kill-at=10", "--compute=0.08"]
+    events = run(tmp_path / "journal", *options)
+    back = [place for place, event in enumerate(events) if event == Ready(1)][-1]
+    assert back > events.index(Killed(1))
+    assert any(update.counts[1] for update in updates_of(events[back:]))
+
+
+def test_a_failing_task_is_named_and_ends_the_run(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    with launched(journal, "--steps=10000", "--no-kill") as process:
+        wait_for(lambda: journal.exists() and '"Update"' in journal.read_text())
+        pids = {e.task: e.pid for e in read(journal) if isinstance(e, Started)}
+        os.kill(pids["ps:0"], signal.SIGKILL)
+        output, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1
+    assert "ps:0 ended with status -9" in output
+    assert not any(map(alive, pids.values()))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_launcher(tmp_path: Path, how: signal.Signals) -> None:
+    journal = tmp_path / "journal"
+    with launched(journal) as process:
+        wait_for(lambda: journal.exists() and journal.read_text().count("\n") == 4)
+        pids = [event.pid for event in read(journal) if isinstance(event, Started)]
+        process.send_signal(how)
+        output, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == (130 if how == signal.SIGINT else -how)
+    assert "Traceback" not in output
+    wait_for(lambda: not any(map(alive, pids)))
+
+
+def test_the_time_is_limited(tmp_path: Path) -> None:
+    with launched(tmp_path / "journal", "--timeout=1") as process:
+        output, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1
+    assert "not finished within 1 seconds" in output
+
+
+STEPS, WORKERS, REQUIRED, RATE = 12, 3, 2, 0.1
+
+
+def counted(step: int) -> list[int]:
+    return [int(worker != step % WORKERS) for worker in range(WORKERS)]
+
+
+def honest() -> list[Event]:
+    """What a run reports if all goes well: each step does without another worker."""
+    weights = np.zeros(problem.FEATURES, np.float32)
+    events: list[Event] = []
+    for step in range(STEPS):
+        counts = counted(step)
+        mean = np.zeros_like(weights)
+        for worker, count in enumerate(counts):
+            inputs, targets = problem.batch(worker, step)
+            events.append(Sending(worker, step))
+            error = inputs @ weights - targets
+            mean += count * (error @ inputs) / problem.BATCH / sum(counts)
+        weights -= np.float32(RATE) * mean
+        events.append(Update(step, counts, weights.tolist()))
+    return [*events, Done(pending=0)]
+
+
+def check(events: list[Event]) -> float:
+    return verify(events, steps=STEPS, required=REQUIRED, learning_rate=RATE)
+
+
+def edited(number: int, change: Callable[[Update], Update]) -> list[Event]:
+    events = honest()
+    place = events.index(updates_of(events)[number])
+    update = events[place]
+    assert isinstance(update, Update)
+    events[place] = change(update)
+    return events
+
+
+def test_an_honest_journal_passes() -> None:
+    assert check(honest()) < 1e-6
+
+
+def test_the_journal_survives_its_text() -> None:
+    events = [*honest(), Started("ps:0", 7), Ready(1), Killed(2)]
+    assert [loads(dumps(event)) for event in events] == events
+
+
+@pytest.mark.parametrize("number", [0, 5, STEPS - 1])
+def test_a_lost_update_is_noticed(number: int) -> None:
+    events = honest()
+    events.remove(updates_of(events)[number])
+    with pytest.raises(VerificationError, match="12 steps were due"):
+        check(events)
+
+
+def test_an_update_made_twice_is_noticed() -> None:
+    events = honest()
+    update = updates_of(events)[5]
+    events.insert(events.index(update), update)
+    with pytest.raises(VerificationError, match="12 steps were due"):
+        check(events)
+
+
+def test_a_gradient_counted_twice_is_noticed() -> None:
+    events = edited(5, lambda update: replace(update, counts=[1, 2, 0]))
+    with pytest.raises(VerificationError, match="step 5 counted worker 1 2 times"):
+        check(events)
+
+
+def test_a_gradient_sent_twice_is_noticed() -> None:
+    with pytest.raises(VerificationError, match="worker 1 sent 2 gradients for step 4"):
+        check([Sending(1, 4), *honest()])
+
+
+def test_a_gradient_from_nowhere_is_noticed() -> None:
+    events = honest()
+    events.remove(Sending(1, 5))
+    with pytest.raises(VerificationError, match="worker 1, which sent nothing"):
+        check(events)
+
+
+def test_an_update_of_too_few_gradients_is_noticed() -> None:
+    events = edited(5, lambda update: replace(update, counts=[1, 0, 0]))
+    with pytest.raises(VerificationError, match="step 5 averaged 1 gradients, not 2"):
+        check(events)
+
+
+def test_a_gradient_left_over_is_noticed() -> None:
+    with pytest.raises(VerificationError, match="left in the accumulator"):
+        check([*honest()[:-1], Done(pending=1)])
+
+
+@pytest.mark.parametrize(
+    ("number", "counts"),
+    [
+        (number, counts)
+        for number in [0, 5, STEPS - 1]
+        for counts in [[0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 1]]
+        if counts != counted(number)
+    ],
+)
+def test_the_gradient_of_another_worker_is_noticed(
+    number: int, counts: list[int]
+) -> None:
+    events = edited(number, lambda update: replace(update, counts=counts))
+    with pytest.raises(VerificationError, match=f"after step {number} the weights"):
+        check(events)
+
+
+@pytest.mark.parametrize("number", [0, 5, STEPS - 1])
+def test_weights_that_moved_by_themselves_are_noticed(number: int) -> None:
+    def moved(update: Update) -> Update:
+        first, *others = update.weights
+        return replace(update, weights=[first + 1e-4, *others])
+
+    with pytest.raises(VerificationError, match=f"after step {number} the weights"):
+        check(edited(number, moved))
+
+
+def test_the_dashboard_counts() -> None:
+    dashboard = Dashboard(WORKERS, STEPS)
+    for event in [Ready(0), Ready(1), *honest(), Killed(2), Sending(0, STEPS)]:
+        dashboard.show(event)
+    console = Console(width=100, file=io.StringIO())
+    with console.capture() as text:
+        console.print(dashboard)
+    rows = [line.split("│")[1:-1] for line in text.get().splitlines()]
+    cells = [[cell.strip() for cell in row] for row in rows if row]
+    assert cells == [
+        ["0", "finished", "13", "8", "4", "0"],
+        ["1", "finished", "12", "8", "4", "0"],
+        ["2", "killed", "12", "8", "4", "1"],
+    ]
+
+
+def test_a_sparkline_falls_with_its_values() -> None:
+    assert sparkline([1000, 100, 10, 1], 4) == "█▆▃▁"
+    assert sparkline([5.0], 10) == "▁"
+    assert len(sparkline(range(1, 100), 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers=3", "--required=3"], "must be less than --workers"),
+        (["--required=0"], "from 1 to the number of workers"),
+        (["--steps=5", "--kill-at=5"], "there is no such step"),
+        (["--learning-rate=2"], "diverges"),
+        (["--steps=0", "--no-kill"], "at least 1"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        gradient_aggregation.parse(options)
+    assert message in capsys.readouterr().err
