@@ -138,7 +138,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="gradients in an update (default: one less than workers)",
     )
     add("--steps", type=int, default=200, help="updates to make (default: 200)")
-    add("--learning-rate", type=float, default=0.1, help="default: 0.1")
+    add("--learning-rate", type=float, default=0.05, help="default: 0.05")
     add(
         "--compute",
         type=float,
