@@ -42,7 +42,7 @@ def _int(value: Any) -> int:
         value = int(value)
     if not -(2**63) <= value < 2**63:
         raise RefusedError("an int of 64 bits")
-    return value
+    return int(value)
 
 
 def _float(value: Any) -> float:
