@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from opwright_codegen.model import Arg, Attr, FuncValue, Op, ShapeValue, TensorV
 from opwright_codegen.types import dtype_text
 
 _WIDTH = 88
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -260,6 +262,7 @@ def _docstring(
             blocks.append([f"{title}:", *itertools.chain.from_iterable(rows)])
     text = "\n\n".join("\n".join(block) for block in blocks)
     text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    text = _UNPRINTABLE.sub(lambda found: quoted(found[0])[1:-1], text)
     if text.endswith('"'):
         text += " "
     if "\n" in text:

@@ -18,6 +18,7 @@ from opwright_codegen.model import (
     ShapeValue,
     TensorValue,
 )
+from opwright_codegen.nodes import value_of
 
 _WIDTH = 88
 
@@ -107,16 +108,19 @@ def with_facts(written: Op, facts: Op) -> Op:
     )
 
 
-def _inline(value: Any) -> str:
+def _inline(value: Any, readable: bool = True) -> str:
     text = str(
         yaml.safe_dump(
             value,
             default_flow_style=True,
             sort_keys=False,
             width=math.inf,
-            allow_unicode=True,
+            allow_unicode=readable,
         )
     )
+    if readable and len(text.splitlines()) > 1 + text.endswith("\n...\n"):
+        # Characters that break lines, which no reader keeps.
+        return _inline(value, readable=False)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
@@ -128,15 +132,21 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
     if "\n" not in text and len(line) <= _WIDTH:
         return [line]
     if "\n" in text:
-        body = [f"{indent}  {row}".rstrip() for row in text.rstrip("\n").split("\n")]
-        chomp = "" if text.endswith("\n") else "-"
-        return [f"{indent}{key}: |{chomp}", *body]
-    rows = textwrap.wrap(
-        text, _WIDTH - len(indent) - 2, break_long_words=False, break_on_hyphens=False
-    )
-    if " ".join(rows) != text:
-        return [line]
-    return [f"{indent}{key}: >-", *(f"{indent}  {row}" for row in rows)]
+        style = "|" if text.endswith("\n") else "|-"
+        rows = text.removesuffix("\n").split("\n")
+    else:
+        style = ">-"
+        rows = textwrap.wrap(
+            text,
+            _WIDTH - len(indent) - 2,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    block = [f"{key}: {style}", *(f"  {row}" if row else "" for row in rows)]
+    # Text that a block would change, by its spaces say, goes into quotes.
+    if value_of("\n".join([*block, ""])) == text:
+        return [f"{indent}{row}" if row else "" for row in block]
+    return [line]
 
 
 def _section(key: str, entries: list[dict[str, Any]]) -> list[str]:

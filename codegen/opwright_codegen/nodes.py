@@ -275,6 +275,15 @@ class Mapping:
                 )
 
 
+def value_of(text: str) -> str | None:
+    """The value in YAML `text` of one key and value; None if that is no YAML."""
+    try:
+        node: Any = yaml.compose(text, Loader=_Loader)
+        return str(node.value[0][1].value)
+    except yaml.YAMLError:
+        return None
+
+
 def shown(text: str) -> str:
     """`text` in quotes, on one line, cut short where it is long."""
     return _SHORT.repr(text)

@@ -58,26 +58,27 @@ def installed() -> list[Any]:
 
 
 def library(path: Path) -> list[Any]:
-    """The OpDefs that loading the custom-op library at `path` adds.
+    """The OpDefs that the custom-op library at `path` registers.
 
     Raises:
       SourceError: TensorFlow cannot load it, or it registers no op.
     """
-    before = {op.name for op in installed()}
     try:
-        # The loader takes a bare name for that of a library of the system.
-        tf.load_op_library(str(path.resolve()))
+        # The loader takes a bare name for that of a library of the system. TensorFlow's
+        # load_op_library would also make functions, and stumble over names.
+        handle = pywrap_tf_session.TF_LoadLibrary(str(path.resolve()))
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SourceError(
             f"{path}: TensorFlow {VERSION} cannot load it: {reason}"
         ) from error
-    added = [op for op in installed() if op.name not in before]
-    if not added:
-        raise SourceError(
-            f"{path}: registers no op that TensorFlow {VERSION} does not have already"
-        )
-    return added
+    try:
+        found = op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetOpList(handle)).op
+    finally:
+        pywrap_tf_session.TF_DeleteLibraryHandle(handle)
+    if not found:
+        raise SourceError(f"{path}: registers no op")
+    return list(found)
 
 
 def saved(path: Path) -> list[Any]:
