@@ -1,0 +1,85 @@
+"""Ops in graphs: what an operation says of its inputs and attrs."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from typing_extensions import assert_type
+
+from opwright import Output, Scope, TFloat32, TResource, op_class, op_names
+from opwright.core import IdentityN, assign, no_op, read_variable_op, var_handle_op
+from opwright.data import map_dataset
+from opwright.dtypes import cast
+from opwright.linalg import MatMul, mat_mul
+from opwright.train import (
+    ResourceAccumulatorTakeGradient,
+    resource_accumulator_take_gradient,
+)
+
+
+def inputs_of_an_op() -> None:
+    with tf.Graph().as_default():
+        x = cast([[1.0]], TFloat32).y
+        op = mat_mul(x, x)
+        assert_type(op.inputs.a, Output[TFloat32])
+        assert_type(op.inputs.transpose_a, bool)
+        assert op.op.type == "MatMul"
+        assert_type(op, MatMul[TFloat32])
+
+
+def inputs_of_an_operation() -> None:
+    with tf.Graph().as_default():
+        x = cast([[1.0]], TFloat32).y
+        found = MatMul.from_operation(mat_mul(x, x, transpose_b=True).op)
+        assert_type(found, MatMul)
+        assert_type(found.product, Output)
+        assert_type(found.inputs.b, Output)
+        assert_type(found.inputs.transpose_b, bool)
+        known: Output[TFloat32] = found.product
+        assert found.inputs.transpose_b and known.dtype == tf.float32
+
+
+def no_outputs() -> None:
+    with tf.Graph().as_default():
+        assert no_op(name="nothing").op.name == "nothing"
+
+
+def handles() -> None:
+    handle = var_handle_op(TFloat32, [2]).resource
+    assert_type(handle, Output[TResource])
+    variable = tf.Variable(tf.ones([2]))
+    assert_type(read_variable_op(variable.handle, TFloat32).value, Output[TFloat32])
+
+
+def accumulators() -> None:
+    def average(handle: Output[TResource]) -> Output[TFloat32]:
+        op = resource_accumulator_take_gradient(handle, 1, TFloat32)
+        assert_type(op, ResourceAccumulatorTakeGradient[TFloat32])
+        return ResourceAccumulatorTakeGradient.create(
+            Scope.current(), handle, 1, TFloat32
+        ).average
+
+    assert callable(average)
+
+
+def refs() -> None:
+    def assigned(ref: Output[TFloat32]) -> Output[TFloat32]:
+        return assign(ref, 1.0, validate_shape=False).output_ref
+
+    assert callable(assigned)
+
+
+def functions() -> None:
+    def mapped(
+        dataset: tf.Tensor,
+        function: tf.types.experimental.ConcreteFunction[..., tf.Tensor],
+    ) -> None:
+        map_dataset(dataset, [], function, [tf.float32], [[]])
+        map_dataset(dataset, [], "named", [TFloat32, "int32"], [[None, 2], None])
+
+    assert callable(mapped)
+
+
+def classes_by_name() -> None:
+    name: str = op_class("IdentityN").OP_NAME
+    assert name == IdentityN.OP_NAME and name in op_names()
+    assert MatMul.op_def.name == "MatMul"
