@@ -147,7 +147,8 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Findings]:
 
 def programs(kind: str) -> list[Any]:
     return [
-        pytest.param(path, id=path.stem) for path in sorted(PROGRAMS.glob(f"{kind}/*"))
+        pytest.param(path, id=path.stem)
+        for path in sorted(PROGRAMS.glob(f"{kind}/*.py"))
     ]
 
 
@@ -236,7 +237,7 @@ def load(path: Path) -> ModuleType:
     ("program", "function"),
     [
         one
-        for program in sorted(PROGRAMS.glob("accepted/*"))
+        for program in sorted(PROGRAMS.glob("accepted/*.py"))
         for one in functions(program)
     ],
 )
