@@ -10,103 +10,121 @@ import tensorflow as tf
 from opwright_runtime.internals import TensorType, ops
 from opwright_runtime.opdef import ArgInfo, OpInfo
 
+_EAGER_TENSOR = ops.EagerTensor
+# Looked at by their types, since asking these for an attribute takes long.
+_TENSORS = frozenset({_EAGER_TENSOR, ops.SymbolicTensor})
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, list, tuple})
 
-def inferred(
-    info: OpInfo, inputs: Sequence[Any], *, eager: bool
-) -> tuple[list[tf.Tensor], dict[str, Any]]:
-    """The inputs as one flat list of tensors, and the attrs that they settle.
+
+def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
+    """The inputs as tensors, a list of them for each that is a list.
 
     A dtype that several inputs share is that of the first tensor among them: plain
     values follow it wherever they stand.
     """
-    flat: list[tf.Tensor] = []
-    settled: dict[str, Any] = {}
-    dtypes = _dtypes_of_tensors(info, inputs)
+    dtypes: dict[str, Any] = {}
+    for arg, value in zip(info.inputs, inputs, strict=True):
+        if arg.type_attr is not None and arg.type_attr not in dtypes:
+            _settle(dtypes, arg.type_attr, value if arg.is_list else (value,))
+    found: list[Any] = []
     for arg, value in zip(info.inputs, inputs, strict=True):
         if not arg.is_list:
-            tensor = _tensor(info, arg, value, dtypes, eager, arg.name)
-            if arg.type_attr is not None:
-                dtypes.setdefault(arg.type_attr, tensor.dtype.base_dtype)
-            flat.append(tensor)
+            found.append(_tensor(info, arg, value, dtypes, eager, arg.name))
             continue
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"Expected list for {arg.name!r}, not {value!r}")
         if arg.type_list_attr is not None:
-            tensors = _mixed(arg, value, settled.get(arg.type_list_attr))
-            settled[arg.type_list_attr] = tuple(t.dtype.base_dtype for t in tensors)
-        else:
-            tensors = []
-            for index, one in enumerate(value):
-                name = f"{arg.name}_{index}"
-                tensor = _tensor(info, arg, one, dtypes, eager, name)
-                if arg.type_attr is not None:
-                    dtypes.setdefault(arg.type_attr, tensor.dtype.base_dtype)
-                tensors.append(tensor)
-            if settled.setdefault(arg.count or "", len(tensors)) != len(tensors):
-                raise ValueError(
-                    f"{arg.name!r} has {len(tensors)} elements, where "
-                    f"{settled[arg.count or '']} were given before"
-                )
-        flat += tensors
-    for name, dtype in dtypes.items():
-        settled[name] = dtype
+            found.append(_mixed(arg, value, dtypes))
+            continue
+        names = (f"{arg.name}_{index}" for index in range(len(value)))
+        found.append(
+            [
+                _tensor(info, arg, one, dtypes, eager, name)
+                for one, name in zip(value, names, strict=True)
+            ]
+        )
+    return found
+
+
+def flattened(
+    info: OpInfo, values: Sequence[Any]
+) -> tuple[list[tf.Tensor], dict[str, Any]]:
+    """Tensors by argument as one flat list, and the attrs that they settle."""
+    flat: list[tf.Tensor] = []
+    settled: dict[str, Any] = {}
+    for arg, value in zip(info.inputs, values, strict=True):
+        if not arg.is_list:
+            flat.append(value)
+            if arg.type_attr is not None:
+                settled.setdefault(arg.type_attr, value.dtype.base_dtype)
+            continue
+        flat += value
+        if arg.type_list_attr is not None:
+            settled[arg.type_list_attr] = tuple(t.dtype.base_dtype for t in value)
+        elif settled.setdefault(arg.count or "", len(value)) != len(value):
+            raise ValueError(f"{arg.name!r} has another length than a list before it")
+        if arg.type_attr is not None and value:
+            settled.setdefault(arg.type_attr, value[0].dtype.base_dtype)
     return flat, settled
 
 
-def _dtypes_of_tensors(info: OpInfo, inputs: Sequence[Any]) -> dict[str, tf.DType]:
-    dtypes: dict[str, tf.DType] = {}
-    for arg, value in zip(info.inputs, inputs, strict=True):
-        if arg.type_attr is None or arg.type_attr in dtypes:
+def _settle(dtypes: dict[str, Any], type_attr: str, values: Any) -> None:
+    """Takes the dtype of what is a tensor already: a plain value's can change."""
+    for value in values if isinstance(values, (list, tuple)) else ():
+        if type(value) in _PLAIN:
             continue
-        for one in (
-            value if arg.is_list and isinstance(value, (list, tuple)) else [value]
-        ):
-            dtype = _dtype(one)
-            if dtype is not None:
-                dtypes[arg.type_attr] = dtype
-                break
-    return dtypes
+        if type(value) is _EAGER_TENSOR:
+            dtypes[type_attr] = value.dtype
+            return
+        tensor = _unwrapped(value)
+        if isinstance(tensor, TensorType):
+            dtypes[type_attr] = tensor.dtype.base_dtype
+            return
 
 
-def _dtype(value: Any) -> tf.DType | None:
-    """The dtype of what is a tensor already: no value's, whose dtype can change."""
-    if isinstance(value, TensorType):
-        return value.dtype.base_dtype
+def _unwrapped(value: Any) -> Any:
+    if type(value) in _TENSORS:
+        return value
     as_output = getattr(value, "as_output", None)
-    return None if as_output is None else as_output().dtype.base_dtype
+    return value if as_output is None else as_output()
 
 
 def _mixed(
-    arg: ArgInfo, values: Sequence[Any], dtypes: Sequence[tf.DType] | None
+    arg: ArgInfo, values: Sequence[Any], dtypes: dict[str, Any]
 ) -> list[tf.Tensor]:
-    if dtypes is not None and len(dtypes) != len(values):
-        raise ValueError(
-            f"{arg.name!r} has {len(values)} elements, where {len(dtypes)} were given "
-            "before"
-        )
-    return [
+    """A list whose elements have dtypes of their own, or those of a list before it."""
+    before = dtypes.get(arg.type_list_attr or "", (None,) * len(values))
+    if len(before) != len(values):
+        raise ValueError(f"{arg.name!r} has another length than a list before it")
+    found = [
         ops.convert_to_tensor(
-            value,
-            dtype=None if dtypes is None else dtypes[index],
+            _unwrapped(value),
+            dtype=dtype,
             name=f"{arg.name}_{index}",
             as_ref=arg.is_ref,
         )
-        for index, value in enumerate(values)
+        for index, (value, dtype) in enumerate(zip(values, before, strict=True))
     ]
+    dtypes[arg.type_list_attr or ""] = [tensor.dtype.base_dtype for tensor in found]
+    return found
 
 
 def _tensor(
     info: OpInfo,
     arg: ArgInfo,
     value: Any,
-    dtypes: dict[str, tf.DType],
+    dtypes: dict[str, Any],
     eager: bool,
     name: str,
 ) -> tf.Tensor:
-    dtype = arg.dtype if arg.type_attr is None else dtypes.get(arg.type_attr)
+    value = _unwrapped(value)
+    if eager and type(value) is _EAGER_TENSOR:
+        return value
+    type_attr = arg.type_attr
+    dtype = arg.dtype if type_attr is None else dtypes.get(type_attr)
     preferred = None
-    if dtype is None and arg.type_attr is not None:
-        attr = info.attr[arg.type_attr]
+    if dtype is None and type_attr is not None:
+        attr = info.attr[type_attr]
         preferred = attr.default
         # Where the attr has a default, the value's own dtype wins if it is allowed. In
         # a graph TensorFlow does not look at that for the elements of a list.
@@ -116,12 +134,18 @@ def _tensor(
             except TypeError:
                 pass
             else:
-                if tensor.dtype.base_dtype in attr.allowed:
+                dtype = tensor.dtype.base_dtype
+                if dtype in attr.allowed:
+                    dtypes[type_attr] = dtype
                     return tensor
-    return ops.convert_to_tensor(
+                dtype = None
+    tensor = ops.convert_to_tensor(
         value,
         dtype=dtype,
         name=name,
         as_ref=arg.is_ref,
         preferred_dtype=preferred,
     )
+    if dtype is None and type_attr is not None:
+        dtypes[type_attr] = tensor.dtype.base_dtype
+    return tensor

@@ -50,10 +50,8 @@ def explained(
     """
     if isinstance(error, core._NotOkStatusException):
         error = core._status_to_exception(error)
-    elif not isinstance(error, (core._FallbackException, core._SymbolicException)):
-        module = type(error).__module__
-        if module != "builtins" and not module.startswith("tensorflow."):
-            return error
+    elif not (_is_tensorflow(error) or type(error) in _BUILTIN):
+        return error
     call = _Call(info, inputs, attrs, graph, error)
     found: errors.OpError | None = None
     for refused in (
@@ -67,6 +65,17 @@ def explained(
         found = call.execution()
     found.__cause__ = error
     return found
+
+
+# What TensorFlow raises for bad arguments, besides its own errors.
+_BUILTIN = frozenset(
+    {AssertionError, AttributeError, IndexError, KeyError, NotImplementedError}
+    | {OverflowError, RuntimeError, TypeError, ValueError, UnicodeDecodeError}
+)
+
+
+def _is_tensorflow(error: Exception) -> bool:
+    return type(error).__module__.startswith("tensorflow.")
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,10 @@ class _Given:
 
     def converted(self, dtype: tf.DType | None) -> tf.DType | None:
         """The dtype of a plain value as a tensor; None if it makes none."""
+        for leaf in tf.nest.flatten(self.value):
+            if isinstance(leaf, ops.SymbolicTensor):
+                # TensorFlow packs it in its graph, where nothing is to be added now.
+                return leaf.dtype if dtype in (None, leaf.dtype) else None
         try:
             with tf.init_scope():
                 return ops.convert_to_tensor(self.value, dtype=dtype).dtype

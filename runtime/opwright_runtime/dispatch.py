@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ context = internals.context
 execute = internals.fast_path_execute
 """Runs an op at once. It raises where it needs the inputs to be tensors first."""
 
+_NOTHING = nullcontext()
+
 
 def build(
     op: Op,
@@ -45,7 +47,10 @@ def build(
     Raises:
         OpError: the op was refused.
     """
-    info = type(op).op_def
+    if refusal is not None:
+        # The caller's frame holds it, and it would hold that: a cycle for each call.
+        refusal.__traceback__ = None
+    info = type(op)._info()
     is_eager = scope.graph is None and context.executing_eagerly()
     graph = None if is_eager else scope.target(info.name)
     try:
@@ -71,9 +76,10 @@ def fill(
     op: Op, info: OpInfo, flat: Sequence[tf.Tensor], length: Callable[[ArgInfo], int]
 ) -> None:
     """Puts outputs into the op's slots, which have their order."""
-    for slot, output in zip(
-        type(op).__slots__, grouped(info.outputs, flat, length), strict=True
-    ):
+    values: Iterable[object] = flat
+    if info.has_list_output:
+        values = grouped(info.outputs, flat, length)
+    for slot, output in zip(type(op).__slots__, values, strict=True):
         setattr(op, slot, output)
 
 
@@ -104,30 +110,37 @@ def _run(
 
         raise diagnosis.graph_only(info)
     values = _normalised(info, attrs)
-    with scope.entered(None):
+    with scope.entered(None) if scope._devices else _NOTHING:
         if refusal is None and _run_fast(op, info, inputs, values):
             return
-        _run_slowly(op, info, inputs, values)
+        tensors = convert.tensors(info, inputs, eager=True)
+        if not _run_fast(op, info, tensors, values):
+            _run_slowly(op, info, tensors, values)
 
 
 def _run_fast(
     op: Op, info: OpInfo, inputs: Sequence[Any], values: Mapping[str, Any]
 ) -> bool:
+    """Whether the fast path took the call."""
     sent = [item for pair in values.items() for item in pair]
     try:
         result = execute(context.context(), info.name, None, *inputs, *sent)
     except core._FallbackException:
         return False
-    results = [result] if len(info.outputs) == 1 else result or []
-    for slot, output in zip(type(op).__slots__, results, strict=True):
-        setattr(op, slot, output)
+    slots = type(op).__slots__
+    if len(slots) == 1:
+        setattr(op, slots[0], result)
+    else:
+        for slot, output in zip(slots, result or (), strict=True):
+            setattr(op, slot, output)
     return True
 
 
 def _run_slowly(
-    op: Op, info: OpInfo, inputs: Sequence[Any], values: Mapping[str, Any]
+    op: Op, info: OpInfo, tensors: Sequence[Any], values: Mapping[str, Any]
 ) -> None:
-    flat, settled = convert.inferred(info, inputs, eager=True)
+    """For what the fast path cannot carry: a tensor-valued attr, a symbolic input."""
+    flat, settled = convert.flattened(info, tensors)
     settled.update(values)
     sent: list[Any] = []
     for attr in info.attrs:
@@ -193,19 +206,13 @@ def _symbolic(
     if graph._control_flow_context is not None:
         return None, settled
     flat: list[Any] = []
-    if info.has_list:
+    if info.has_list_input:
         for arg, value in zip(info.inputs, inputs, strict=True):
             if not arg.is_list:
                 flat.append(value)
-                continue
-            if not isinstance(value, (list, tuple)):
-                return None, settled
-            flat += value
-            if arg.count is None:
-                dtypes = (getattr(one, "dtype", None) for one in value)
-                bases = tuple(dtype and dtype.base_dtype for dtype in dtypes)
-                settled[arg.type_list_attr or ""] = bases
-            elif settled.setdefault(arg.count, len(value)) != len(value):
+            elif isinstance(value, (list, tuple)):
+                flat += value
+            else:
                 return None, settled
     else:
         flat += inputs
@@ -213,6 +220,8 @@ def _symbolic(
     for tensor in flat:
         if type(tensor) is not symbolic or tensor.graph is not graph:
             return None, settled
+    if info.has_list_input:
+        _, settled = convert.flattened(info, inputs)
     return flat, settled
 
 
@@ -239,7 +248,8 @@ def _create_within(
         stack.enter_context(scope.entered(graph))
         # Constants and captures that conversion makes go by the op's name.
         name = stack.enter_context(graph.name_scope(name))
-        flat, settled = convert.inferred(info, inputs, eager=False)
+        tensors = convert.tensors(info, inputs, eager=False)
+        flat, settled = convert.flattened(info, tensors)
         # Pairs a flat list with arguments as TensorFlow's own builder does.
         for arg, tensor in zip(info.inputs, flat, strict=False):
             if arg.is_ref:

@@ -138,8 +138,8 @@ def removed(
         OpRemovedError,
         op,
         f"{op}: removed in GraphDef version {deprecation.version}; this is {producer}. "
-        f"{deprecation.explanation.rstrip('.')}. A graph imported from an older version "
-        "still takes it",
+        f"{deprecation.explanation.rstrip('.')}. A graph imported from an older "
+        "version still takes it",
         given=producer,
         allowed=f"GraphDef versions before {deprecation.version}",
         cause=cause,
@@ -162,6 +162,8 @@ def shown(given: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+_BUILTIN = (NotImplementedError, RuntimeError, TypeError, ValueError)
+
 _MERGED: dict[tuple[type, type], type[OpError]] = {}
 
 
@@ -176,14 +178,15 @@ def _merged(family: type[OpError], raised: type[BaseException]) -> type[OpError]
 def _new_class(family: type[OpError], raised: type[BaseException]) -> type[OpError]:
     if issubclass(family, raised):
         return family
-    if raised.__module__.startswith("tensorflow."):
-        parents: tuple[type, ...] = (family, raised)
-    else:
-        builtin = (NotImplementedError, RuntimeError, TypeError, ValueError)
-        known = next((base for base in builtin if issubclass(raised, base)), None)
-        if known is None or issubclass(family, known):
+    public = (tf.errors.OpError, *_BUILTIN)
+    if not issubclass(raised, public):
+        return family
+    if raised.__module__ == "builtins":
+        # The exact class may want arguments of its own, as UnicodeDecodeError does.
+        raised = next(base for base in _BUILTIN if issubclass(raised, base))
+        if issubclass(family, raised):
             return family
-        parents = (family, known)
+    parents = (family, raised)
     merged: type[OpError] = type(family.__name__, parents, {"__doc__": family.__doc__})
     merged.__module__ = family.__module__
     return merged

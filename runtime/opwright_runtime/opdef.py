@@ -108,9 +108,14 @@ class OpInfo:
         return any(arg.is_ref for arg in (*self.inputs, *self.outputs))
 
     @cached_property
-    def has_list(self) -> bool:
+    def has_list_input(self) -> bool:
         """Whether an input is a list."""
         return any(arg.is_list for arg in self.inputs)
+
+    @cached_property
+    def has_list_output(self) -> bool:
+        """Whether an output is a list."""
+        return any(arg.is_list for arg in self.outputs)
 
     @cached_property
     def proto(self) -> Any:

@@ -10,7 +10,7 @@ from opwright_runtime import attrs, errors
 from opwright_runtime.types import TType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
@@ -77,12 +77,14 @@ class OpOptions:
         return new
 
     @classmethod
-    def merge(cls, options: Iterable[Self]) -> Self:
+    def merge(cls, options: Sequence[Self]) -> Self:
         """All of `options` in one: of each field, the last value that is explicit.
 
         Raises:
             OpOptionError: one of them is not of this class.
         """
+        if len(options) == 1 and type(options[0]) is cls:
+            return options[0]
         merged: Self | None = None
         for one in options:
             if type(one) is not cls:

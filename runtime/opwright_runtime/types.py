@@ -275,9 +275,10 @@ def as_dtype(value: type[TType] | DTypeLike) -> tf.DType:
     Raises:
         TypeError: `value` names no dtype.
     """
-    known = _BY_ID.get(id(value))
-    if known is not None:
-        return known
+    try:
+        return _BY_ID[id(value)]
+    except KeyError:
+        pass
     try:
         return tf.as_dtype(cast(str, value)).base_dtype
     except TypeError:

@@ -45,6 +45,9 @@ class OpInputs:
         # Hidden from type checkers, which would let every name pass.
 
         def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                # Asked of a copy before it has any fields.
+                raise AttributeError(name)
             attr = self._op_class.op_def.attr_in_python.get(name)
             if attr is None:
                 raise AttributeError(

@@ -1,4 +1,4 @@
-"""Gradients are those of tf.raw_ops: eager, in functions, in graphs, the slow way too."""
+"""Gradients are those of tf.raw_ops: eager, in functions and graphs, the slow way."""
 
 import numpy as np
 import pytest

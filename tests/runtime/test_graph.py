@@ -24,7 +24,9 @@ CONCRETE = tf.function(lambda a, b: a + b).get_concrete_function(
 def tensorflow(op_name, *inputs, name=None, **attrs):
     """Adds an op with TensorFlow's own builder; returns its outputs."""
     op_def = op_class(op_name).op_def
-    keywords = {arg.name: value for arg, value in zip(op_def.inputs, inputs)}
+    keywords = {
+        arg.name: value for arg, value in zip(op_def.inputs, inputs, strict=True)
+    }
     keywords |= {attr.name: None for attr in op_def.options}
     result = op_def_library.apply_op(op_name, name=name, **(keywords | attrs))
     return result if isinstance(result, (list, tuple)) else [result]
@@ -68,7 +70,7 @@ def ops_with_lists(make):
     make("ConcatV2", [x, [[1, 2]]], 0)
     make("ConcatV2", [[1], [2]], 0)
     make("IdentityN", [x, placeholder(tf.string)])
-    make("IdentityN", [x, "a", 1, 2.0])
+    make("IdentityN", [x, "a", 1, 2.0, np.array([1])])
     make("Split", 0, x, num_split=2)
     make("ConcatOffset", 0, [[1, 2], np.array([3, 4])])
     make("TopKV2", x, 1)

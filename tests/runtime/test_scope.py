@@ -58,7 +58,7 @@ def test_a_scope_is_immutable():
     ):
         assert changed is not scope
     assert scope is Scope.current()
-    with pytest.raises(TypeError, match="takes a tf.Graph, not 'graph'"):
+    with pytest.raises(TypeError, match=r"takes a tf\.Graph, not 'graph'"):
         Scope("graph")
 
 
@@ -263,7 +263,9 @@ def test_a_scope_does_not_reach_into_an_inner_function():
     def foreign():
         return add(Scope(tf.Graph())).z
 
-    with pytest.raises(OpModeError, match="another graph than the tf.function foreign"):
+    with pytest.raises(
+        OpModeError, match=r"another graph than the tf\.function foreign"
+    ):
         foreign()
 
 

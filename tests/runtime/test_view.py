@@ -67,7 +67,8 @@ def test_lists_are_grouped(graph):
     assert again.output == split.output
     assert again.inputs.num_split == 2
     many = op_class("IdentityN").create(scope, [x, "a"])
-    assert many.inputs.T == (tf.float32, tf.string)
+    dtypes = many.inputs.T
+    assert dtypes == (tf.float32, tf.string)
     assert many.inputs.input[0] is x
     nested = tf.compat.v1.placeholder(tf.int64, [None])
     gather = op_class("RaggedGather").create(scope, [nested], x, nested, 1)

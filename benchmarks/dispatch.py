@@ -1,0 +1,311 @@
+"""What an op costs before TensorFlow runs it: eager calls, graph building, imports.
+
+Compares opwright with tf.raw_ops and, for eager calls, with the bare fast path that
+both stand on. All variants of a case run in turns within each round, and what counts
+is the CPU time of the calling thread, so that what else the machine does hardly shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "runtime"), str(ROOT / "generated")]
+
+import tensorflow as tf  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from opwright import Scope, TInt32, op_class  # noqa: E402
+from opwright.linalg import MatMul, mat_mul  # noqa: E402
+from opwright.math import AddV2  # noqa: E402
+from opwright_runtime.dispatch import context, execute  # noqa: E402
+
+Cast = op_class("Cast")
+ConcatV2 = op_class("ConcatV2")
+OPTIONS = MatMul.Options(transpose_a=True)
+
+EAGER_TARGET = 0.6
+GRAPH_TARGET = 0.5
+IMPORT_TARGET_MS = 30.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One op, made in three ways of a tensor, an index and a scope."""
+
+    name: str
+    bare: Callable[[Any, Any, Any], Any]
+    raw: Callable[[Any, Any, Any], Any]
+    ours: Callable[[Any, Any, Any], Any]
+    has_target: bool = True
+
+
+def bare_add(x: Any, index: Any, scope: Scope) -> Any:
+    return execute(context._context, "AddV2", None, x, x)
+
+
+def bare_concat(x: Any, index: Any, scope: Scope) -> Any:
+    return execute(context._context, "ConcatV2", None, [x, x], index)
+
+
+# fmt: off
+def bare_mat_mul(x: Any, index: Any, scope: Scope) -> Any:
+    return execute(
+        context._context, "MatMul", None, x, x, "transpose_a", False,
+        "transpose_b", False, "grad_a", False, "grad_b", False,
+    )
+
+
+def bare_transposed(x: Any, index: Any, scope: Scope) -> Any:
+    return execute(
+        context._context, "MatMul", None, x, x, "transpose_a", True,
+        "transpose_b", False, "grad_a", False, "grad_b", False,
+    )
+
+
+def bare_cast(x: Any, index: Any, scope: Scope) -> Any:
+    return execute(
+        context._context, "Cast", None, x, "DstT", tf.int32, "Truncate", False
+    )
+# fmt: on
+
+
+CASES = (
+    Case(
+        "AddV2: no attrs",
+        bare_add,
+        lambda x, i, s: tf.raw_ops.AddV2(x=x, y=x),
+        lambda x, i, s: AddV2.create(s, x, x),
+    ),
+    Case(
+        "MatMul: four attrs",
+        bare_mat_mul,
+        lambda x, i, s: tf.raw_ops.MatMul(a=x, b=x),
+        lambda x, i, s: MatMul.create(s, x, x),
+    ),
+    Case(
+        "MatMul: with Options",
+        bare_transposed,
+        lambda x, i, s: tf.raw_ops.MatMul(a=x, b=x, transpose_a=True),
+        lambda x, i, s: MatMul.create(s, x, x, OPTIONS),
+    ),
+    Case(
+        "ConcatV2: a list",
+        bare_concat,
+        lambda x, i, s: tf.raw_ops.ConcatV2(values=[x, x], axis=i),
+        lambda x, i, s: ConcatV2.create(s, [x, x], i),
+    ),
+    Case(
+        "Cast: a dtype",
+        bare_cast,
+        lambda x, i, s: tf.raw_ops.Cast(x=x, DstT=tf.int32),
+        lambda x, i, s: Cast.create(s, x, TInt32),
+    ),
+    Case(
+        "mat_mul: keywords",
+        bare_transposed,
+        lambda x, i, s: tf.raw_ops.MatMul(a=x, b=x, transpose_a=True),
+        lambda x, i, s: mat_mul(x, x, transpose_a=True),
+        has_target=False,
+    ),
+)
+
+
+def timed(run: Callable[[], Any], number: int) -> float:
+    """Microseconds of this thread for one of `number` runs."""
+    start = time.thread_time_ns()
+    for _ in range(number):
+        run()
+    return (time.thread_time_ns() - start) / number / 1e3
+
+
+def in_turns(variants: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """The measures of each variant: one a round, the order shuffled in each."""
+    found: list[list[float]] = [[] for _ in variants]
+    order = list(range(len(variants)))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            random.shuffle(order)
+            for index in order:
+                found[index].append(variants[index]())
+    finally:
+        gc.enable()
+    return found
+
+
+def spread(values: Sequence[float]) -> str:
+    low, _, high = quantiles(values, n=4)
+    return f"{median(values):.2f} ({low:.2f}-{high:.2f})"
+
+
+def verdict(ratio: float, target: float) -> str:
+    return f"[green]<= {target}[/]" if ratio <= target else f"[red]> {target}[/]"
+
+
+def measure_eager(rounds: int, number: int) -> tuple[Table, bool]:
+    """Overhead over the bare fast path, as a part of tf.raw_ops' overhead over it."""
+    table = Table(title="Eager call, microseconds: median (quartiles)")
+    for column in ("case", "bare", "tf.raw_ops", "opwright", "overhead", "target"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    x, index, scope = (
+        tf.constant([[1.0, 2.0], [3.0, 4.0]]),
+        tf.constant(0),
+        Scope.current(),
+    )
+    holds = True
+    for case in CASES:
+        variants = [
+            lambda make=make: timed(lambda: make(x, index, scope), number)
+            for make in (case.bare, case.raw, case.ours)
+        ]
+        in_turns(variants, 10)
+        bare, raw, ours = in_turns(variants, rounds)
+        # Paired within rounds: the difference is far below what a machine drifts.
+        extra = median(o - b for o, b in zip(ours, bare, strict=True))
+        theirs = median(r - b for r, b in zip(raw, bare, strict=True))
+        ratio = extra / theirs
+        if case.has_target:
+            holds &= ratio <= EAGER_TARGET
+        table.add_row(
+            *(case.name, spread(bare), spread(raw), spread(ours), f"{ratio:.2f} x"),
+            verdict(ratio, EAGER_TARGET) if case.has_target else "",
+        )
+    return table, holds
+
+
+def in_graph(make: Callable[[Any, Any, Any], Any], number: int) -> float:
+    with tf.Graph().as_default():
+        x, index = tf.compat.v1.placeholder(tf.float32, [2, 2]), tf.constant(0)
+        scope = Scope.current()
+        return timed(lambda: make(x, index, scope), number)
+
+
+def in_function(make: Callable[[Any, Any, Any], Any], number: int) -> float:
+    found = []
+
+    def body(x: tf.Tensor) -> tf.Tensor:
+        index, scope = tf.constant(0), Scope.current()
+        found.append(timed(lambda: make(x, index, scope), number))
+        return x
+
+    traced = tf.function(body, autograph=False)
+    traced.get_concrete_function(tf.TensorSpec([2, 2]))
+    return found[0]
+
+
+def measure_graph(rounds: int, number: int) -> tuple[Table, bool]:
+    """Time to add an op to a graph, as a part of tf.raw_ops' time."""
+    table = Table(title="Graph building, microseconds an op: median (quartiles)")
+    for column in ("case", "in a", "tf.raw_ops", "opwright", "ratio", "target"):
+        text = column in ("case", "in a")
+        table.add_column(column, justify="left" if text else "right")
+    holds = True
+    for where, build in (("tf.Graph", in_graph), ("tf.function", in_function)):
+        for case in CASES:
+            variants = [
+                lambda make=make, build=build: build(make, number)
+                for make in (case.raw, case.ours)
+            ]
+            in_turns(variants, 2)
+            raw, ours = in_turns(variants, rounds)
+            ratio = median(o / r for o, r in zip(ours, raw, strict=True))
+            holds &= ratio <= GRAPH_TARGET
+            table.add_row(
+                *(case.name, where, spread(raw), spread(ours), f"{ratio:.2f} x"),
+                verdict(ratio, GRAPH_TARGET),
+            )
+    return table, holds
+
+
+PROGRAM = """
+import time
+import tensorflow as tf
+start = time.perf_counter()
+import opwright
+from opwright.linalg import MatMul
+print((time.perf_counter() - start) * 1e3)
+"""
+
+
+def measure_import(runs: int) -> tuple[Table, bool]:
+    """Time of `import opwright` and one op in a process that has TensorFlow."""
+    table = Table(
+        title="Import after TensorFlow's own, milliseconds: median (quartiles)"
+    )
+    for column in ("what", "time", "target"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    with tempfile.TemporaryDirectory() as cache:
+        # An installed package has its bytecode; here the first run writes it.
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONPYCACHEPREFIX": cache,
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        times = [
+            float(
+                subprocess.run(
+                    [sys.executable, "-c", PROGRAM],
+                    env=environment,
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+            )
+            for _ in range(runs + 1)
+        ][1:]
+    found = median(times)
+    table.add_row(
+        "opwright and MatMul", spread(times), verdict(found, IMPORT_TARGET_MS)
+    )
+    return table, found <= IMPORT_TARGET_MS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=["eager", "graph", "import"],
+        help="what to measure, given once or more; everything by default",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=600, help="rounds of eager calls (default: 600)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 where a target is missed"
+    )
+    arguments = parser.parse_args()
+    parts = arguments.part or ["eager", "graph", "import"]
+    console = Console(width=100)
+    holds = True
+    for part, measure in (
+        ("eager", lambda: measure_eager(arguments.rounds, 50)),
+        ("graph", lambda: measure_graph(max(arguments.rounds // 20, 5), 100)),
+        ("import", lambda: measure_import(7)),
+    ):
+        if part in parts:
+            table, held = measure()
+            console.print(table)
+            holds &= held
+    return 0 if holds or not arguments.check else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Ops are imported when they are named; the runtime stands on little."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opwright
+import opwright_runtime
+from opwright import linalg
+
+RUNTIME = Path(opwright_runtime.__file__).parent
+
+
+def run(program):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_one_op_imports_no_other():
+    run("""
+import sys
+import opwright
+from opwright.linalg import MatMul
+import tensorflow as tf
+from opwright import Scope
+MatMul.create(Scope.current(), [[1.0]], [[2.0]])
+names = {name for name in sys.modules if name.startswith("opwright.")}
+assert names == {"opwright._table", "opwright.linalg", "opwright.linalg.mat_mul"}, names
+assert "opwright_runtime.diagnosis" not in sys.modules
+""")
+
+
+def test_a_function_s_name_is_not_its_module_s():
+    run("""
+import opwright.linalg.mat_mul
+from opwright.linalg.mat_mul import MatMul
+from opwright.linalg import mat_mul
+import opwright.linalg as linalg
+assert callable(mat_mul)
+assert linalg.mat_mul is mat_mul
+assert linalg.MatMul is MatMul
+import sys
+assert sys.modules["opwright.linalg.mat_mul"].mat_mul is mat_mul
+""")
+
+
+def test_a_package_lists_its_ops():
+    assert "MatMul" in dir(linalg)
+    assert "mat_mul" in dir(linalg)
+    assert "MatMul" in linalg.__all__
+    assert linalg.MatMul is linalg.MatMul
+    with pytest.raises(
+        AttributeError, match=r"'opwright\.linalg' has no attribute 'a'"
+    ):
+        _ = linalg.a
+    with pytest.raises(ImportError):
+        exec("from opwright.linalg import a")
+
+
+def test_the_registry():
+    names = opwright.op_names()
+    assert names == sorted(names)
+    assert len(set(names)) == len(names) == 1626
+    assert opwright.op_class("MatMul") is linalg.MatMul
+
+
+def test_the_runtime_imports_tensorflow_numpy_and_typing_extensions():
+    allowed = {"tensorflow", "numpy", "typing_extensions", "opwright_runtime"}
+    for path in RUNTIME.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module]
+            else:
+                continue
+            for name in names:
+                root = name.partition(".")[0]
+                assert root in allowed | sys.stdlib_module_names, (path.name, name)
+
+
+def test_tensorflow_s_internals_are_named_in_one_place():
+    for path in RUNTIME.glob("*.py"):
+        if path.name != "internals.py":
+            assert "tensorflow.python" not in path.read_text(), path.name

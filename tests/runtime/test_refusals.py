@@ -1,0 +1,367 @@
+"""A refused op: which argument, what it was, what it may be, in which mode."""
+
+import pickle
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import opwright
+from opwright import (
+    OpAttrError,
+    OpError,
+    OpExecutionError,
+    OpInputError,
+    OpKernelError,
+    OpModeError,
+    OpRemovedError,
+    OpUnknownError,
+    Scope,
+    op_class,
+)
+from opwright_runtime.op import Op
+
+FLOATS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+INTS = np.array([[1, 2], [3, 4]], np.int32)
+
+MATMUL_DTYPES = (
+    *(tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64),
+    *(tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128),
+)
+
+
+def eagerly(call):
+    return call(Scope.current(), tf.constant(FLOATS), tf.constant(INTS))
+
+
+def in_a_graph(call):
+    with tf.Graph().as_default():
+        return call(Scope.current(), tf.constant(FLOATS), tf.constant(INTS))
+
+
+def in_a_function(call):
+    @tf.function
+    def body(x, i):
+        call(Scope.current(), x, i)
+
+    body(FLOATS, INTS)
+
+
+MODES = pytest.mark.parametrize("run", [eagerly, in_a_graph, in_a_function])
+
+
+def create(name):
+    return op_class(name).create
+
+
+REFUSALS = {
+    "mixed dtypes": (
+        lambda s, x, i: create("AddV2")(s, x, i),
+        (OpInputError, "y", tf.int32, (tf.float32,)),
+        "AddV2: y must be float32 as x is, not int32",
+    ),
+    "mixed dtypes in a list": (
+        lambda s, x, i: create("ConcatV2")(s, [x, x, i], 0),
+        (OpInputError, "values[2]", tf.int32, (tf.float32,)),
+        "ConcatV2: values[2] must be float32 as values[0] is, not int32",
+    ),
+    "a value that does not follow": (
+        lambda s, x, i: create("AddV2")(s, "text", x),
+        (OpInputError, "x", "text", (tf.float32,)),
+        "AddV2: x must be float32 as y is, not 'text'",
+    ),
+    "a dtype that T does not allow": (
+        lambda s, x, i: create("MatMul")(s, [["a"]], [["b"]]),
+        (OpInputError, "a", [["a"]], MATMUL_DTYPES),
+        "MatMul: a must be one of bfloat16, float16, float32, float64, int32, int64, "
+        "uint8, uint16, uint32, uint64, complex64, complex128, not [['a']]",
+    ),
+    "a tensor of a dtype that T does not allow": (
+        lambda s, x, i: create("Reshape")(s, x, x),
+        (OpInputError, "shape", tf.float32, (tf.int32, tf.int64)),
+        "Reshape: shape must be one of int32, int64, not float32",
+    ),
+    "a value of a dtype that T does not allow": (
+        lambda s, x, i: create("Reshape")(s, x, [1.5]),
+        (OpInputError, "shape", [1.5], (tf.int32, tf.int64)),
+        "Reshape: shape must be one of int32, int64, not [1.5]",
+    ),
+    "another dtype than the input's": (
+        lambda s, x, i: create("LogicalAnd")(s, [True], x),
+        (OpInputError, "y", tf.float32, (tf.bool,)),
+        "LogicalAnd: y must be bool, not float32",
+    ),
+    "a value of another dtype than the input's": (
+        lambda s, x, i: create("Split")(s, "zero", x, 2),
+        (OpInputError, "split_dim", "zero", (tf.int32,)),
+        "Split: split_dim must be int32, not 'zero'",
+    ),
+    "no input": (
+        lambda s, x, i: create("AddV2")(s, x, None),
+        (OpInputError, "y", None, "a tensor"),
+        "AddV2: y is missing: None is no tensor",
+    ),
+    "no input in a list": (
+        lambda s, x, i: create("ConcatV2")(s, [x, None], 0),
+        (OpInputError, "values", None, "a tensor"),
+        "ConcatV2: values is missing: None is no tensor",
+    ),
+    "no list": (
+        lambda s, x, i: create("ConcatV2")(s, 3, 0),
+        (OpInputError, "values", 3, "a list of tensors"),
+        "ConcatV2: values must be a list of tensors, not 3",
+    ),
+    "a short list": (
+        lambda s, x, i: create("ConcatV2")(s, [x], 0),
+        (OpInputError, "values", 1, "at least 2 elements"),
+        "ConcatV2: values must have at least 2 elements, not 1",
+    ),
+    "lists of two lengths": (
+        lambda s, x, i: create("DynamicStitch")(s, [[0], [1]], [[1.0]]),
+        (OpInputError, "data", 1, "2 elements as indices has"),
+        "DynamicStitch: data must have 2 elements as indices has, not 1",
+    ),
+    "no tensor": (
+        lambda s, x, i: create("AddV2")(s, {"a": 1}, x),
+        (OpInputError, "x", {"a": 1}, "a tensor, or a value that makes one"),
+        "AddV2: x must be a tensor, or a value that makes one, not {'a': 1}",
+    ),
+    "an attr of another kind": (
+        lambda s, x, i: create("Split")(s, 0, x, "2"),
+        (OpAttrError, "num_split", "2", "an int"),
+        "Split: num_split must be an int, not '2'",
+    ),
+    "an attr below the minimum": (
+        lambda s, x, i: create("Split")(s, 0, x, 0),
+        (OpAttrError, "num_split", 0, "at least 1"),
+        "Split: num_split must be at least 1, not 0",
+    ),
+    "an attr outside its enum": (
+        lambda s, x, i: create("Conv2D")(s, [[x]], [[x]], [1] * 4, "Same"),
+        (OpAttrError, "padding", "Same", ("SAME", "VALID", "EXPLICIT")),
+        "Conv2D: padding must be one of 'SAME', 'VALID', 'EXPLICIT', not 'Same'",
+    ),
+    "a dtype that is none": (
+        lambda s, x, i: create("Cast")(s, x, "float33"),
+        (OpAttrError, "DstT", "float33", "a dtype, such as TFloat32 or tf.float32"),
+        "Cast: DstT must be a dtype, such as TFloat32 or tf.float32, not 'float33'",
+    ),
+    "a dtype that the attr does not allow": (
+        lambda s, x, i: create("ArgMax")(s, x, 0, output_type=tf.float32),
+        (
+            *(OpAttrError, "output_type", tf.float32),
+            (tf.int16, tf.uint16, tf.int32, tf.int64),
+        ),
+        "ArgMax: output_type must be one of int16, uint16, int32, int64, not float32",
+    ),
+    "a list attr of another kind": (
+        lambda s, x, i: create("Conv2D")(s, [[x]], [[x]], "1111", "SAME"),
+        (OpAttrError, "strides", "1111", "a sequence, each element an int"),
+        "Conv2D: strides must be a sequence, each element an int, not '1111'",
+    ),
+    "a removed op": (
+        lambda s, x, i: create("BatchSvd")(s, x),
+        (
+            *(OpRemovedError, None, tf.version.GRAPH_DEF_VERSION),
+            "GraphDef versions before 13",
+        ),
+        "BatchSvd: removed in GraphDef version 13; this is "
+        f"{tf.version.GRAPH_DEF_VERSION}. Use Svd instead. A graph imported from an "
+        "older version still takes it",
+    ),
+}
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("call", "fields", "message"), REFUSALS.values(), ids=list(REFUSALS)
+)
+def test_the_argument_at_fault(call, fields, message, run):
+    with pytest.raises(OpError) as caught:
+        run(call)
+    error = caught.value
+    family, argument, given, allowed = fields
+    assert isinstance(error, family)
+    assert str(error) == message
+    assert error.op == message.partition(":")[0]
+    assert error.argument == argument
+    if isinstance(given, dict):
+        given = dict(error.given)  # A tf.function wraps what it is given.
+    assert error.given == given
+    assert error.allowed == allowed
+
+
+def test_a_function_that_is_not_concrete():
+    dataset = tf.data.Dataset.range(3)._variant_tensor
+    function = tf.function(lambda i: i)
+    with pytest.raises(OpAttrError) as caught:
+        create("MapDataset")(Scope.current(), dataset, [], function, [tf.int64], [[]])
+    assert caught.value.argument == "f"
+    assert caught.value.given is function
+    assert caught.value.allowed == (
+        "the name of a function, a NameAttrList, or a concrete function, which "
+        "get_concrete_function() of a tf.function returns"
+    )
+
+
+@MODES
+def test_an_op_with_several_outputs_is_no_input(run):
+    def call(scope, x, i):
+        create("AddV2")(scope, create("TopKV2")(scope, x, 1), x)
+
+    with pytest.raises(OpInputError) as caught:
+        run(call)
+    assert str(caught.value) == (
+        "AddV2: x must be a tensor, or a value that makes one, not a TopKV2, which has "
+        "2 outputs; give one of .values, .indices"
+    )
+
+
+def test_a_ref_in_eager_mode():
+    with pytest.raises(OpModeError) as caught:
+        create("VariableV2")(Scope.current(), [2], tf.float32)
+    assert str(caught.value) == (
+        "VariableV2: exists in graphs only, for ref is a ref; make it in a tf.Graph"
+    )
+    for inputs in ([tf.constant(1.0), 2.0], [1.0, 2.0]):
+        with pytest.raises(OpModeError) as caught:
+            create("Assign")(Scope.current(), *inputs)
+        assert caught.value.argument == "ref"
+
+
+def test_no_ref_in_a_graph():
+    with pytest.raises(OpInputError) as caught:
+        in_a_graph(lambda s, x, i: create("Assign")(s, x, x))
+    assert str(caught.value) == (
+        "Assign: ref must be a ref, such as VariableV2 makes, not float32"
+    )
+
+
+def test_no_kernel_for_the_dtype():
+    x = tf.constant([[1, 2], [3, 4]], tf.uint8)
+    with pytest.raises(OpKernelError) as caught:
+        create("MatMul")(Scope.current(), x, x)
+    error = caught.value
+    assert str(error).startswith(
+        "MatMul: no kernel can run it here with T=uint8; there are some for CPU (T "
+    )
+    assert error.given == "T=uint8"
+    cpu = error.allowed[0]
+    assert "float32" in cpu
+    assert "uint8" not in cpu
+    assert isinstance(error, (tf.errors.NotFoundError, tf.errors.InvalidArgumentError))
+
+
+def test_no_kernel_at_all():
+    with pytest.raises(
+        OpKernelError, match=r"no kernel can run it here with .*; it has none"
+    ):
+        create("RiscImag")(Scope.current(), tf.constant([1j], tf.complex64))
+
+
+@MODES
+def test_what_tensorflow_refuses_for_reasons_of_its_own(run):
+    def call(scope, x, i):
+        create("MatMul")(scope, x, tf.zeros([3, 5]))
+
+    with pytest.raises(OpExecutionError) as caught:
+        run(call)
+    error = caught.value
+    assert str(error).startswith("MatMul: ")
+    assert str(error).endswith(" (given a: float32[2,2], b: float32[3,5])")
+    assert "function_node" not in str(error)
+    assert "[Op:" not in str(error)
+    if run is eagerly:
+        assert isinstance(error, tf.errors.InvalidArgumentError)
+        assert error.error_code == tf.errors.INVALID_ARGUMENT
+        assert type(error.__cause__) is tf.errors.InvalidArgumentError
+    else:
+        assert isinstance(error, ValueError)
+
+
+def test_the_end_of_a_dataset():
+    iterator = iter(tf.data.Dataset.range(1))
+    next(iterator)
+    with pytest.raises(tf.errors.OutOfRangeError):
+        create("IteratorGetNext")(
+            Scope.current(), iterator._iterator_resource, [tf.int64], [[]]
+        )
+
+
+class OwnError(Exception):
+    """An error of the user's."""
+
+
+class Failing:
+    def __tf_tensor__(self, dtype=None, name=None):
+        raise OwnError
+
+
+@MODES
+def test_a_user_s_own_error_passes(run):
+    with pytest.raises(OwnError):
+        run(lambda s, x, i: create("AddV2")(s, x, Failing()))
+
+
+@pytest.mark.parametrize(
+    ("error", "bases"),
+    [
+        (OpInputError, (OpError, ValueError, TypeError)),
+        (OpAttrError, (OpError, ValueError, TypeError)),
+        (opwright.OpOptionError, (OpAttrError,)),
+        (OpModeError, (OpError, RuntimeError)),
+        (OpRemovedError, (OpError, NotImplementedError)),
+        (OpKernelError, (OpError, NotImplementedError)),
+        (OpUnknownError, (OpError, LookupError)),
+        (OpExecutionError, (OpError, RuntimeError)),
+    ],
+)
+def test_the_family(error, bases):
+    assert all(issubclass(error, base) for base in bases)
+
+
+def test_an_eager_refusal_is_what_tensorflow_raised():
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        eagerly(lambda s, x, i: create("AddV2")(s, x, i))
+    assert type(caught.value).__name__ == "OpInputError"
+    assert caught.value.message == str(caught.value)
+    assert caught.value.op == "AddV2"
+    assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
+
+
+def test_errors_reach_other_processes():
+    for call in (
+        lambda s, x, i: create("AddV2")(s, x, i),
+        lambda s, x, i: create("MatMul")(s, x, tf.zeros([3, 5])),
+        lambda s, x, i: create("Split")(s, 0, x, "2"),
+    ):
+        with pytest.raises(OpError) as caught:
+            eagerly(call)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert type(again) is type(caught.value)
+        assert str(again) == str(caught.value)
+        assert again.argument == caught.value.argument
+
+
+def test_an_unknown_op():
+    with pytest.raises(OpUnknownError) as caught:
+        op_class("MatMull")
+    assert str(caught.value).startswith(
+        "no op is called 'MatMull'; close to it: MatMul"
+    )
+    assert caught.value.allowed[0] == "MatMul"
+    with pytest.raises(OpUnknownError, match=r"no op is called '1'$"):
+        op_class("1")
+
+
+def test_an_op_of_a_library_that_is_not_loaded():
+    class Absent(Op):
+        OP_NAME = "Absent"
+        __slots__ = ("output",)
+
+    with pytest.raises(OpUnknownError) as caught:
+        Absent()._build(Scope.current(), (), {}, None)
+    assert str(caught.value) == (
+        f"TensorFlow {tf.__version__} has no op Absent: if a custom-op library has it, "
+        "load that first with tf.load_op_library"
+    )
