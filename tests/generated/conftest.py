@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+from equivalence.workers import processes
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    pool = processes()
+    yield pool
+    pool.shutdown(cancel_futures=True)

@@ -1,0 +1,1 @@
+"""Comparing opwright's ops with TensorFlow's own."""

@@ -1,0 +1,36 @@
+"""Every op of the installed TensorFlow, but for its own test ops, has a class."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+import opwright
+
+TEST_OPS = Path(__file__).parents[2] / "opdefs" / "test_ops.yaml"
+
+# Asked in a process of its own: here, another test may have loaded a library of ops.
+LIST_OPS = """
+import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.client import pywrap_tf_session as session
+
+listed = session.TF_GetBuffer(session.TF_GetAllOpList())
+print(*(op.name for op in op_def_pb2.OpList.FromString(listed).op))
+"""
+
+
+def test_every_op_has_a_class() -> None:
+    listed = subprocess.check_output([sys.executable, "-c", LIST_OPS], text=True)
+    public = {name for name in listed.split() if not name.startswith("_")}
+    test_ops = yaml.safe_load(TEST_OPS.read_text())["ops"]
+    assert len(test_ops) == len(set(test_ops)) == 108
+    assert set(test_ops) < public
+    assert set(opwright.op_names()) == public.difference(test_ops)
+    assert len(opwright.op_names()) == 1626
+
+
+def test_every_class_carries_its_op_name() -> None:
+    for name in opwright.op_names():
+        assert name == opwright.op_class(name).OP_NAME

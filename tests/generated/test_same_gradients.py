@@ -1,0 +1,80 @@
+"""Gradients through the classes are exactly those through TensorFlow's own wrappers."""
+
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from equivalence import calls
+from equivalence.gradients import (
+    Comparison,
+    compare_gradients,
+    difference,
+    gradients,
+)
+from equivalence.modes import EAGER, FUNCTION
+from equivalence.registry import (
+    differentiable_ops,
+    has_default,
+    op_def,
+    ops_with_gradient,
+)
+from equivalence.samples import every_sample
+from equivalence.workers import Ahead
+
+import opwright
+
+MODES = (EAGER, FUNCTION)
+RUNS = [
+    (sample.name, mode)
+    for sample in every_sample()
+    for mode in MODES
+    if mode in sample.modes
+]
+
+
+@pytest.fixture(scope="module")
+def comparisons(pool: ProcessPoolExecutor) -> Ahead[Comparison]:
+    return Ahead(pool, compare_gradients, RUNS)
+
+
+@pytest.mark.parametrize("index", range(len(RUNS)), ids=map("-".join, RUNS))
+def test_gradient(comparisons: Ahead[Comparison], index: int) -> None:
+    unlike = comparisons[index].difference
+    assert unlike is None, unlike
+
+
+def test_gradients_of_most_ops_with_options_are_compared(
+    comparisons: Ahead[Comparison],
+) -> None:
+    ran, asked = ({mode: set() for mode in MODES} for _ in range(2))
+    for (_, mode), comparison in zip(RUNS, comparisons, strict=True):
+        if comparison.difference is None:
+            ran[mode] |= comparison.ran
+            asked[mode] |= comparison.asked
+    registered = ops_with_gradient().intersection(opwright.op_names())
+    optional = {op for op in registered if any(map(has_default, op_def(op).attr))}
+    assert len(optional) == 314
+    assert len(optional.intersection(*ran.values())) >= 250
+    # Of the 314, 199 have a gradient function; the rest are known to have none.
+    optional &= differentiable_ops()
+    assert len(optional) == 199
+    assert len(optional.intersection(*asked.values())) >= 165
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_another_gradient_is_noticed(mode: str) -> None:
+    def program(run: Any) -> None:
+        run.LeakyRelu(np.float32([-1, 2]), alpha=0.5)
+
+    def with_other_slope(op: str, arguments: calls.Arguments) -> calls.Called:
+        return calls.call_tensorflow(op, {**arguments, "alpha": 0.25})
+
+    def with_other_op(op: str, arguments: calls.Arguments) -> calls.Called:
+        return calls.call_tensorflow("Relu", {"features": arguments["features"]})
+
+    right = gradients(program, calls.call_tensorflow, mode)
+    again = gradients(program, calls.call_tensorflow, mode)
+    assert difference(right, again) is None
+    for wrong in (with_other_slope, with_other_op):
+        assert difference(right, gradients(program, wrong, mode)) is not None

@@ -1,0 +1,59 @@
+"""In a graph, each class makes the node that TensorFlow's own builder makes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from equivalence import calls
+from equivalence.modes import OLD_GRAPH
+from equivalence.registry import given, has_default, is_removed, op_def
+from equivalence.synthesis import arguments
+
+import opwright
+
+
+def node(
+    build: Callable[..., calls.Called], op: str, *, options: bool, name: str | None
+) -> Any:
+    """The NodeDef that `build` makes of synthesised arguments, in a new graph."""
+    with tf.Graph().as_default():
+        definition = op_def(op)
+        if is_removed(definition):
+            tf.import_graph_def(OLD_GRAPH, name="")
+        made = build(op, arguments(definition, options=options), name)
+    assert made.operation is not None
+    return made.operation.node_def
+
+
+@pytest.mark.parametrize("op", opwright.op_names())
+def test_node(op: str) -> None:
+    expected = node(calls.build, op, options=False, name=None)
+    assert node(calls.call_opwright, op, options=False, name=None) == expected
+
+
+@pytest.mark.parametrize("op", opwright.op_names())
+def test_node_with_every_option(op: str) -> None:
+    expected = node(calls.build, op, options=True, name="named")
+    made = node(calls.call_opwright_function, op, options=True, name="named")
+    assert made == expected
+
+
+def test_options_are_given_other_values() -> None:
+    left = []
+    for name in opwright.op_names():
+        made = node(calls.build, name, options=True, name=None)
+        for attr in given(op_def(name)):
+            if has_default(attr) and made.attr[attr.name] == attr.default_value:
+                left.append(attr.name)
+    # A table has an id or a name; the other options allow their defaults alone, or do
+    # not go with others.
+    assert left.count("table_id") == 26
+    assert len(left) <= 36
+
+
+def test_another_node_is_noticed() -> None:
+    default = node(calls.build, "MatMul", options=False, name=None)
+    assert default != node(calls.build, "MatMul", options=True, name=None)
+    assert default != node(calls.build, "MatMul", options=False, name="other")
+    assert default != node(calls.build, "BatchMatMul", options=False, name="MatMul")

@@ -1,0 +1,114 @@
+"""Run in each mode, the classes give exactly what TensorFlow's own wrappers give."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from equivalence import calls
+from equivalence.modes import EAGER, GRAPH, MODES
+from equivalence.registry import op_def, op_defs, ops_with_cpu_kernel
+from equivalence.results import Results, compare_results, difference
+from equivalence.samples import LEFT_OUT, every_sample
+from equivalence.samples.kit import Sample
+from equivalence.workers import Ahead
+
+import opwright
+
+RUNS = [(sample.name, mode) for sample in every_sample() for mode in sample.modes]
+
+
+@pytest.fixture(scope="module")
+def results(pool: ProcessPoolExecutor) -> Ahead[Results]:
+    return Ahead(pool, compare_results, RUNS)
+
+
+@pytest.fixture(scope="module")
+def equal(results: Ahead[Results]) -> dict[str, dict[str, set[str]]]:
+    """By mode and op: the attrs given to it in programs that gave the same."""
+    equal = {mode: defaultdict(set) for mode in MODES}
+    for (_, mode), result in zip(RUNS, results, strict=True):
+        if result.difference is None:
+            for op, attrs in result.given.items():
+                equal[mode][op] |= attrs
+    return equal
+
+
+@pytest.mark.parametrize("index", range(len(RUNS)), ids=map("-".join, RUNS))
+def test_result(results: Ahead[Results], index: int) -> None:
+    unlike = results[index].difference
+    assert unlike is None, unlike
+
+
+def test_most_ops_with_a_cpu_kernel_are_compared(
+    equal: dict[str, dict[str, set[str]]],
+) -> None:
+    compared = {mode: ops_with_cpu_kernel().intersection(equal[mode]) for mode in MODES}
+    assert len(frozenset.intersection(*compared.values())) >= 1090
+    # References and removed ops exist in graphs only.
+    assert len(compared[GRAPH]) >= 1265
+
+
+def test_the_rest_is_left_out_for_a_reason(
+    equal: dict[str, dict[str, set[str]]],
+) -> None:
+    public = ops_with_cpu_kernel().intersection(opwright.op_names())
+    left_out = {op for ops in LEFT_OUT.values() for op in ops.split()}
+    assert public.difference(*equal.values()) == left_out
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attrs_of_every_kind_are_compared(
+    equal: dict[str, dict[str, set[str]]], mode: str
+) -> None:
+    public = set(opwright.op_names())
+    kinds = {attr.type for op in public for attr in op_defs()[op].attr}
+    given = {
+        attr.type
+        for op, attrs in equal[mode].items()
+        for attr in op_def(op).attr
+        if attr.name in attrs
+    }
+    # TensorFlow's eager mode takes no attr that is a tensor.
+    assert given == kinds - ({"tensor"} if mode == EAGER else set())
+
+
+# The comparison itself: each of these calls is wrong in one way.
+def with_option(op: str, arguments: calls.Arguments) -> calls.Called:
+    return calls.call_tensorflow(op, {**arguments, "transpose_a": True})
+
+
+def with_other_input(op: str, arguments: calls.Arguments) -> calls.Called:
+    a = np.nextafter(arguments["a"], np.float32(np.inf))
+    return calls.call_tensorflow(op, {**arguments, "a": a})
+
+
+def with_other_dtype(op: str, arguments: calls.Arguments) -> calls.Called:
+    doubles = {name: np.float64(arguments[name]) for name in ("a", "b")}
+    return calls.call_tensorflow(op, {**arguments, **doubles})
+
+
+def without_output(op: str, arguments: calls.Arguments) -> calls.Called:
+    called = calls.call_tensorflow(op, arguments)
+    return calls.Called(called.operation, [[]])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "wrong", [with_option, with_other_input, with_other_dtype, without_output]
+)
+def test_a_wrong_call_is_noticed(wrong: Callable[..., Any], mode: str) -> None:
+    def program(run: Any) -> None:
+        run.MatMul(np.float32([[1, np.nan], [3, 4]]), np.float32([[5, 6], [7, 8]]))
+
+    def another(run: Any) -> None:
+        run.AddV2(np.float32([[1, 2], [3, 4]]), np.float32([[5, 6], [7, 8]]))
+
+    sample = Sample("product", program)
+    right = sample.run(calls.call_tensorflow, mode)
+    assert difference(right, sample.run(calls.call_tensorflow, mode)) is None
+    assert difference(right, sample.run(wrong, mode)) is not None
+    other = Sample("sum", another).run(calls.call_tensorflow, mode)
+    assert difference(right, other) is not None
