@@ -1,0 +1,208 @@
+"""`generate`: what it writes, what it leaves alone, what it finds, and determinism."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from workplace import OPDEFS, ROOT, command, environment, place, tree
+
+from opwright_codegen import load
+
+SOME = (
+    *("linalg/MatMul", "math/AddV2", "math/ArgMax", "core/Split", "core/IdentityN"),
+    *("nn/CudnnRNNV3", "nn/CudnnRNNBackpropV3", "linalg.sparse/SparseMatrixNNZ"),
+    *("train/ResourceAccumulatorTakeGradient", "linalg/BatchSvd"),
+)
+
+
+@pytest.fixture
+def place_of_work(tmp_path: Path) -> Path:
+    """A folder with a few real opdefs and the package made from them."""
+    for name in SOME:
+        source = OPDEFS / f"{name}.yaml"
+        target = tmp_path / "opdefs" / f"{name}.yaml"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    generated = command("generate", cwd=tmp_path)
+    assert generated.returncode == 0, generated.stderr
+    return tmp_path
+
+
+def times(root: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in root.rglob("*.py")}
+
+
+def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+    return {
+        name
+        for name in before.keys() | after.keys()
+        if before.get(name) != after.get(name)
+    }
+
+
+def test_nothing_changed_writes_nothing(place_of_work: Path) -> None:
+    before = times(place_of_work)
+    again = command("generate", cwd=place_of_work)
+    assert again.returncode == 0
+    assert "0 files written, 0 removed" in again.stderr
+    assert times(place_of_work) == before
+
+
+def test_file_times_say_nothing(place_of_work: Path) -> None:
+    for path in place_of_work.rglob("*"):
+        if path.is_file():
+            os.utime(path, (0, 0))
+    again = command("generate", cwd=place_of_work)
+    assert "0 files written, 0 removed" in again.stderr
+
+
+def test_an_unchanged_tree_needs_no_black(place_of_work: Path) -> None:
+    """The formatter and the templates are not even imported."""
+    code = (
+        "import sys\n"
+        "from opwright_codegen import cli\n"
+        "assert cli.main(['generate']) == 0\n"
+        "print(sorted({'black', 'jinja2'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [os.sys.executable, "-c", code],
+        cwd=place_of_work,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_one_op_edited_changes_its_file_alone(place_of_work: Path) -> None:
+    before = tree(place_of_work / "generated")
+    path = place_of_work / "opdefs/math/AddV2.yaml"
+    path.write_text(path.read_text("utf-8") + "summary: Adds, with broadcasting.\n")
+    command("generate", cwd=place_of_work)
+    after = tree(place_of_work / "generated")
+    assert changed(before, after) == {
+        "opwright/math/add_v2.py",
+        "opwright.manifest.json",
+    }
+    assert b"Adds, with broadcasting." in after["opwright/math/add_v2.py"]
+
+
+def test_an_op_moved_to_another_group_moves_its_class(place_of_work: Path) -> None:
+    opdefs = place_of_work / "opdefs"
+    text = (opdefs / "math/AddV2.yaml").read_text("utf-8")
+    place(opdefs, "audio", "AddV2", text.replace("group: math", "group: audio"))
+    (opdefs / "math/AddV2.yaml").unlink()
+    command("generate", cwd=place_of_work)
+    files = tree(place_of_work / "generated/opwright")
+    assert "audio/add_v2.py" in files
+    assert "math/add_v2.py" not in files
+    assert b"add_v2" not in files["math/__init__.py"]
+    assert b"opwright.audio.add_v2" in files["_table.py"]
+
+
+def test_an_op_removed_takes_its_file_and_empty_packages_along(
+    place_of_work: Path,
+) -> None:
+    (place_of_work / "opdefs/linalg.sparse/SparseMatrixNNZ.yaml").unlink()
+    root = place_of_work / "generated/opwright"
+    assert (root / "linalg/sparse/sparse_matrix_nnz.py").is_file()
+    cache = root / "linalg/sparse/__pycache__"
+    cache.mkdir()
+    (cache / "sparse_matrix_nnz.cpython-311.pyc").write_bytes(b"")
+    command("generate", cwd=place_of_work)
+    assert not (root / "linalg/sparse").exists()
+    assert (root / "linalg/mat_mul.py").is_file()
+
+
+def test_an_op_that_is_referred_to_is_missed(place_of_work: Path) -> None:
+    """The file that refers to it did not change; it is wrong all the same."""
+    (place_of_work / "opdefs/nn/CudnnRNNV3.yaml").unlink()
+    before = tree(place_of_work / "generated")
+    done = command("generate", cwd=place_of_work)
+    assert done.returncode == 1
+    assert "nn/CudnnRNNBackpropV3.yaml:" in done.stderr
+    assert "CudnnRNNV3" in done.stderr
+    assert tree(place_of_work / "generated") == before
+
+
+@pytest.mark.parametrize("what", ["edited", "missing", "extra", "manifest"])
+def test_check_finds_what_is_not_as_generated(place_of_work: Path, what: str) -> None:
+    assert command("generate", "--check", cwd=place_of_work).returncode == 0
+    root = place_of_work / "generated/opwright"
+    path = root / "math/add_v2.py"
+    if what == "edited":
+        path.write_text(path.read_text("utf-8").replace("AddV2Inputs", "AddV2Input"))
+    elif what == "missing":
+        path.unlink()
+    elif what == "extra":
+        path = root / "math/left_over.py"
+        path.write_text("# @generated by opwright-codegen. DO NOT EDIT.\n")
+    else:
+        path = root.parent / "opwright.manifest.json"
+        path.write_text("{}")
+    before = tree(place_of_work)
+    done = command("generate", "--check", cwd=place_of_work)
+    assert done.returncode == 1
+    assert path.name in done.stdout
+    assert "mat_mul" not in done.stdout
+    assert tree(place_of_work) == before
+
+    assert command("generate", cwd=place_of_work).returncode == 0
+    assert command("generate", "--check", cwd=place_of_work).returncode == 0
+
+
+def test_a_package_of_ones_own(tmp_path: Path) -> None:
+    place(tmp_path / "mine", "audio", "Addons>Echo")
+    done = command(
+        *("generate", "--opdefs", "mine", "--output", "src", "--package", "my_ops"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    files = tree(tmp_path / "src")
+    assert set(files) == {
+        *("my_ops.manifest.json", "my_ops/__init__.py", "my_ops/_table.py"),
+        *("my_ops/py.typed", "my_ops/audio/__init__.py", "my_ops/audio/addons_echo.py"),
+    }
+    assert not any(b"from opwright " in text for text in files.values())
+
+
+def test_files_of_somebody_else_are_not_overwritten(tmp_path: Path) -> None:
+    place(tmp_path / "opdefs", "math", "Foo")
+    theirs = tmp_path / "generated/opwright/notes.py"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("precious = True\n")
+    done = command("generate", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "notes.py" in done.stderr
+    assert theirs.read_text() == "precious = True\n"
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
+    """Everything generated twice, from nothing, in two different surroundings."""
+    trees = []
+    for seed, locale, jobs in (("1", "C", "1"), ("12345", "C.UTF-8", "2")):
+        folder = tmp_path_factory.mktemp(f"cold{seed}")
+        done = command(
+            *("generate", "--opdefs", OPDEFS, "--output", "out", "--jobs", jobs),
+            cwd=folder,
+            env=environment(PYTHONHASHSEED=seed, LC_ALL=locale, TZ="Asia/Tokyo"),
+        )
+        assert done.returncode == 0, done.stderr
+        trees.append(tree(folder / "out"))
+    return trees
+
+
+def test_the_same_everywhere(cold: list[dict[str, bytes]]) -> None:
+    first, second = cold
+    assert len(first) > len(load.find(OPDEFS))
+    assert changed(first, second) == set()
+
+
+def test_what_is_committed_is_what_is_generated(cold: list[dict[str, bytes]]) -> None:
+    assert changed(cold[0], tree(ROOT / "generated")) == set()
