@@ -1,5 +1,7 @@
 """Ops that run at once give what tf.raw_ops gives, whatever their inputs are."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -193,6 +195,19 @@ def test_init_scope_within_a_function_is_eager():
     traced(X)
     same(found[0], X + 1)
     same(found[1], tf.constant([[2.0]]))
+
+
+def test_a_conversion_leaves_no_garbage():
+    """The fast path's refusal would hold the frame of the call that holds it."""
+    AddV2.create(SCOPE, X, [1, 2])
+    gc.collect()
+    gc.disable()
+    try:
+        AddV2.create(SCOPE, X, [1, 2])
+        left = [one for one in gc.get_objects() if isinstance(one, Exception)]
+        assert not [one for one in left if "EagerTensors" in str(one)]
+    finally:
+        gc.enable()
 
 
 def test_a_tensor_valued_attr_may_keep_its_default():

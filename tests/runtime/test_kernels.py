@@ -1,5 +1,9 @@
 """kernels() says what the registry says, per device."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 
@@ -29,6 +33,15 @@ def test_xla_s_dtypes_are_those_that_compile(dtype):
     x = tf.cast(X, dtype)
     assert dtype in served(MatMul, "XLA")
     tf.function(lambda: tf.raw_ops.MatMul(a=x, b=x), jit_compile=True)()
+
+
+def test_xla_s_kernels_show_before_anything_is_compiled():
+    program = """
+from opwright.linalg import MatMul
+assert "XLA" in {row.device for row in MatMul.kernels()}
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 
 def test_an_op_without_kernel_for_the_cpu():
