@@ -2,11 +2,13 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# Compilers at once.
+JOBS ?= 2
 # Nobody wants TensorFlow's greeting in front of every result.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test goldens lint bench example wheel clean
+.PHONY: help ops native check test goldens lint bench example wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,10 +23,15 @@ $(VENV)/.ready: pyproject.toml
 ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
 	$(BIN)/opwright-codegen generate
 
+native: $(VENV)/.ready ## Build the native kernels against the TensorFlow in the environment.
+	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	$(BIN)/cmake --build build/native --parallel $(JOBS)
+
 check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
-test: $(VENV)/.ready ## Run every test.
+test: native ## Run every test.
 	$(BIN)/python -m pytest
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
@@ -46,4 +53,4 @@ wheel: $(VENV)/.ready ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist runtime/opwright_runtime/_lib
