@@ -6,6 +6,7 @@ the formulas, a sequence is a loop over its own steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -208,8 +209,12 @@ def forward(
     c0: Array,
     params: Array,
     lengths: list[int] | None = None,
+    stored: Callable[[Array], Array] = np.asarray,
 ) -> Run:
-    """x [time, batch, input]; h0 and c0 [layers * dirs, batch, size]."""
+    """x [time, batch, input]; h0 and c0 [layers * dirs, batch, size].
+
+    `stored` rounds what one layer hands to the next to the type that holds it.
+    """
     lengths = [shape.time] * shape.batch if lengths is None else lengths
     cells = unpack(shape, params)
     h, c = h0.copy(), c0.copy()
@@ -226,5 +231,5 @@ def forward(
                     h[pseudo, b], c[pseudo, b] = s["h_new"], s["c_new"]
                     y[t, b, d * shape.hidden : (d + 1) * shape.hidden] = s["h_new"]
                     done.append((t, s))
-        x = y
+        x = stored(y)
     return Run(shape, cells, lengths, y, h, c, steps)
