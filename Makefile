@@ -8,7 +8,7 @@ JOBS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ops native check test goldens lint bench example wheel clean
+.PHONY: help ops native check test fuzz goldens lint bench example wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 test: native ## Run every test.
 	$(BIN)/python -m pytest
 
+fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
+	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
+
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
 	$(BIN)/python -m pytest tests/golden --update-goldens
 
@@ -42,9 +45,10 @@ lint: $(VENV)/.ready ## ruff and black over what is written by hand.
 	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples
 	$(BIN)/opwright-codegen lint
 
-bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
+bench: native ## Time dispatch, generation and the RNN kernels against their peers.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/rnn.py
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py
