@@ -8,7 +8,7 @@ JOBS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ops native check test fuzz goldens lint bench example wheel clean
+.PHONY: help ops native check test fuzz sanitize goldens lint bench example wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,15 @@ test: native ## Run every test.
 
 fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
+
+sanitize: $(VENV)/.ready ## Run the native tests under ASan, UBSan and TSan.
+	for which in address,undefined thread; do \
+		$(BIN)/cmake -S . -B build/$$which -G Ninja -DOPWRIGHT_TENSORFLOW=OFF \
+			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
+		$(BIN)/cmake --build build/$$which --parallel $(JOBS) --target core_test && \
+		build/$$which/core_test 60 || exit 1; \
+	done
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
 	$(BIN)/python -m pytest tests/golden --update-goldens

@@ -1,4 +1,4 @@
-"""A call of CudnnRNNV3: drawn, run through the generated class, and by the reference."""
+"""A call of CudnnRNNV3: drawn, run through its class, and by the reference."""
 
 from __future__ import annotations
 

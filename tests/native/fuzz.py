@@ -1,7 +1,7 @@
 """Calls the CudnnRNN ops with arguments made wrong at random: `python fuzz.py 10000`.
 
-A call may succeed, or be refused as InvalidArgument; nothing else. The last line printed
-before a crash is the call that crashed.
+A call may succeed, or be refused as InvalidArgument; nothing else. The last line
+printed before a crash is the call that crashed.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def step(
     mode: str, w: dict[str, Array], x: Array, h: Array, c: Array
 ) -> dict[str, Any]:
     """One step of one cell for one sequence, with all that its gradient needs."""
-    gates, units = w["bW"].shape
+    gates, _ = w["bW"].shape
     of_input = (w["W"] @ x if "W" in w else np.tile(x, (gates, 1))) + w["bW"]
     of_hidden = w["R"] @ h + w["bR"]
     s: dict[str, Any] = {"x": x, "h": h, "c": c, "of_hidden": of_hidden}

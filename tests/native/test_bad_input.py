@@ -1,4 +1,4 @@
-"""Every bad call is an InvalidArgument that names the argument, in eager mode and graphs."""
+"""A bad call is an InvalidArgument that names the argument, eagerly and in graphs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-T, B, I, H, L = 3, 2, 4, 5, 2
-SIZE = 4 * H * (I + H + 2) + 4 * H * (H + H + 2)
+T, B, N, H, L = 3, 2, 4, 5, 2
+SIZE = 4 * H * (N + H + 2) + 4 * H * (H + H + 2)
 
 
 def floats(*shape: int) -> Any:
@@ -21,7 +21,7 @@ def floats(*shape: int) -> Any:
 
 def forward(**changes: Any) -> dict[str, Any]:
     return {
-        "input": floats(T, B, I),
+        "input": floats(T, B, N),
         "input_h": floats(L, B, H),
         "input_c": floats(L, B, H),
         "params": floats(SIZE),
@@ -39,10 +39,10 @@ FORWARD: list[tuple[str, dict[str, Any]]] = [
     ("params", {"params": floats(SIZE - 1)}),
     ("params", {"params": floats(SIZE, 1)}),
     ("params", {"params": floats(0)}),
-    ("input", {"input": floats(B, I)}),
-    ("input", {"input": floats(T, B, I, 1)}),
-    ("input", {"input": floats(0, B, I)}),
-    ("input", {"input": floats(T, 0, I), "input_h": floats(L, 0, H)}),
+    ("input", {"input": floats(B, N)}),
+    ("input", {"input": floats(T, B, N, 1)}),
+    ("input", {"input": floats(0, B, N)}),
+    ("input", {"input": floats(T, 0, N), "input_h": floats(L, 0, H)}),
     ("input", {"input": floats(T, B, 0)}),
     ("input_h", {"input_h": floats(B, H)}),
     ("input_h", {"input_h": floats(L, B + 1, H)}),

@@ -86,7 +86,9 @@ def test_there_and_back(case: Case, dtype: tf.DType) -> None:
         )
     ]
     vectors = [vector for cell in cells for vector in (*cell["bW"], *cell["bR"])]
-    for found, wanted in (*zip(made.weights, weights), *zip(made.biases, vectors)):
+    for found, wanted in zip(
+        (*made.weights, *made.biases), (*weights, *vectors), strict=True
+    ):
         np.testing.assert_array_equal(tf.cast(found, tf.float64), wanted)
 
     back = (

@@ -86,7 +86,7 @@ def test_torch(mode: str, layers: int, bidirectional: bool) -> None:
 
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_keras(mode: str) -> None:
-    """Keras's LSTM has one bias and gates i, f, c, o; its GRU two, and gates z, r, h."""
+    """Keras's LSTM has one bias and gates i, f, c, o; its GRU two, gates z, r, h."""
     kind = {"lstm": tf.keras.layers.LSTM, "gru": tf.keras.layers.GRU}[mode]
     layer = kind(
         UNITS, return_sequences=True, dtype="float64", bias_initializer="normal"

@@ -96,7 +96,8 @@ def test_saved_model_runs_after_the_import_alone(tmp_path: Path) -> None:
         import opwright
 
         model = tf.saved_model.load(sys.argv[1] + "/model")
-        np.save(sys.argv[1] + "/y.npy", model.serve(tf.constant(np.load(sys.argv[1] + "/x.npy"))))
+        x = tf.constant(np.load(sys.argv[1] + "/x.npy"))
+        np.save(sys.argv[1] + "/y.npy", model.serve(x))
     """
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],

@@ -11,6 +11,10 @@ namespace {
 // weights, few enough that their sums stay in the cache.
 constexpr int64_t kChunkRows = 64;
 
+// Up to so many rows in the whole call, weights are read where they are: to pack them would
+// cost as much as using them.
+constexpr int64_t kDirectRows = 2;
+
 template <class T>
 class ForwardPass {
  public:
@@ -25,7 +29,8 @@ class ForwardPass {
         panels_{config.cell, kernels_.lanes, config.units},
         projected_(PlainPanels(kernels_.lanes, config.projection)),
         parts_(CutBatch(config, host)),
-        slices_(config.dirs() * parts_) {
+        slices_(config.dirs() * parts_),
+        direct_(config.time * config.batch <= kDirectRows && config.projection == 0) {
     Allocate();
   }
 
@@ -74,8 +79,9 @@ class ForwardPass {
     recurrent_stride_ = config_.hidden() * packed_width_;
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
       Weights& weights = weights_[dir];
-      weights.input = host_.Allocate<S>(panels_.count() * input_stride_);
-      weights.recurrent = host_.Allocate<S>(panels_.count() * recurrent_stride_);
+      const int64_t panels = direct_ ? 0 : panels_.count();
+      weights.input = host_.Allocate<S>(panels * input_stride_);
+      weights.recurrent = host_.Allocate<S>(panels * recurrent_stride_);
       weights.projection =
           host_.Allocate<S>(projected_.count() * config_.units * projected_.width());
       weights.biases = host_.Allocate<S>(panels_.count() * panels_.width());
@@ -126,7 +132,7 @@ class ForwardPass {
     const double size = 8.0 * config_.dirs() * panels_.padded_units() *
                         (in + config_.hidden()) * config_.gates();
     opwright::Run(
-        host_, config_.dirs() * panels_.count(), size, [&](int64_t i) {
+        host_, direct_ ? 0 : config_.dirs() * panels_.count(), size, [&](int64_t i) {
           const int64_t dir = i / panels_.count();
           const int64_t panel = i % panels_.count();
           const LayerParams& at = layout_[layer * config_.dirs() + dir];
@@ -198,6 +204,22 @@ class ForwardPass {
     }
   }
 
+  // sums += weights times rows for one panel, from the weights as they are.
+  void AddDirectly(const T* weights, int64_t columns, int first_vector, int64_t panel,
+                   int64_t count, const S* const* rows, S* sums) {
+    for (int vector = first_vector; vector < first_vector + panels_.vectors(); ++vector) {
+      const int64_t first = panels_.row(panel, vector, 0);
+      if (first < 0) continue;
+      const int64_t present = std::min<int64_t>(
+          panels_.lanes,
+          panels_.units_of(panel) - (panels_.plain() ? vector * panels_.lanes : 0));
+      for (int64_t m = 0; m < count; ++m) {
+        kernels_.dots(present, columns, weights + first * columns, rows[m],
+                      sums + m * panels_.width() + vector * panels_.lanes);
+      }
+    }
+  }
+
   // The part of a chunk's sums that does not wait for the step before.
   void SumInputs(int64_t layer, Slice& slice, const S* const* rows) {
     const int64_t width = panels_.width();
@@ -205,6 +227,12 @@ class ForwardPass {
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
       S* sums = slice.sums + panel * most_rows_ * width;
       kernels_.fill(slice.chunk.rows, weights.biases + panel * width, sums);
+      if (direct_ && config_.has_input_weights(layer)) {
+        const int64_t pseudo = layer * config_.dirs() + slice.dir;
+        AddDirectly(call_.params + layout_[pseudo].input_weights, config_.layer_input(layer),
+                    0, panel, slice.chunk.rows, rows, sums);
+        continue;
+      }
       if (config_.has_input_weights(layer)) {
         kernels_.product({slice.chunk.rows, rows, 1, config_.layer_input(layer), 0,
                           weights.input + panel * input_stride_, packed_width_, sums, width,
@@ -243,10 +271,16 @@ class ForwardPass {
     const int64_t ld_state = config_.projection ? panels_.padded_units() : ldh_;
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
       S* sums = slice.sums + (panel * most_rows_ + begin) * width;
-      kernels_.product({rows, slice.h_rows, 1, config_.hidden(), 0,
-                        weights.recurrent + panel * recurrent_stride_, packed_width_,
-                        sums + panels_.recurrent_vector() * panels_.lanes, width, nullptr,
-                        panels_.vectors()});
+      if (direct_) {
+        const int64_t pseudo = layer * config_.dirs() + slice.dir;
+        AddDirectly(call_.params + layout_[pseudo].recurrent_weights, config_.hidden(),
+                    panels_.recurrent_vector(), panel, rows, slice.h_rows, sums);
+      } else {
+        kernels_.product({rows, slice.h_rows, 1, config_.hidden(), 0,
+                          weights.recurrent + panel * recurrent_stride_, packed_width_,
+                          sums + panels_.recurrent_vector() * panels_.lanes, width, nullptr,
+                          panels_.vectors()});
+      }
       const int64_t unit = panel * panels_.panel_units();
       CellForward<T> cell{};
       cell.cell = config_.cell;
@@ -327,6 +361,7 @@ class ForwardPass {
   const Panels projected_;
   const int64_t parts_;   // Of the batch.
   const int64_t slices_;  // Parts times directions.
+  const bool direct_;     // Weights stay as they are.
   int64_t packed_width_, input_stride_, recurrent_stride_;
   int64_t ldh_, chunk_steps_, most_rows_;
   Weights weights_[2];

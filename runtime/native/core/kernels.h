@@ -79,6 +79,8 @@ struct Kernels {
   const char* isa;
   int lanes;
   void (*product)(const Product<S>&);
+  // out[i] += row i of [rows, columns] times x: for weights as they are, used once.
+  void (*dots)(int64_t rows, int64_t columns, const T* weights, const S* x, S* out);
   void (*forward)(const CellForward<T>&);
   void (*backward)(const CellBackward<T>&);
   // out[c * ld + r] = rows[r][c].

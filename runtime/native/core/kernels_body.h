@@ -205,6 +205,38 @@ void Multiply(const Product<S>& p) {
   }
 }
 
+template <class S>
+inline S SumLanes(V<S> value) {
+  S lanes[kLanes<S>];
+  Put<S>(lanes, value);
+  // By halves: one after the other, each addition would wait for the last.
+#pragma GCC unroll 8
+  for (int half = kLanes<S> / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+template <class T>
+void Dots(int64_t rows, int64_t columns, const T* weights, const Compute<T>* x,
+          Compute<T>* out) {
+  using S = Compute<T>;
+  constexpr int L = kLanes<S>;
+  constexpr int kRows = 4;  // At once, so that their sums do not wait for each other.
+  for (int64_t row = 0; row < rows; row += kRows) {
+    const int64_t count = rows - row < kRows ? rows - row : kRows;
+    const T* w[kRows];
+    V<S> sum[kRows] = {};
+    for (int i = 0; i < kRows; ++i) w[i] = weights + (row + (i < count ? i : 0)) * columns;
+    for (int64_t k = 0; k < columns; k += L) {
+      const V<S> right = Get<S>(x + k, columns - k);
+      for (int i = 0; i < kRows; ++i) sum[i] += Get<T>(w[i] + k, columns - k) * right;
+    }
+    for (int64_t i = 0; i < count; ++i) out[row + i] += SumLanes<S>(sum[i]);
+  }
+}
+
 // ---- Cells.
 
 template <class T>
@@ -409,7 +441,7 @@ void Add(int64_t n, const T* from, Compute<T>* to) {
 template <class T>
 constexpr Kernels<T> Table() {
   using S = Compute<T>;
-  return {OPWRIGHT_ISA_NAME, kLanes<S>,    Multiply<S>, Forward<T>, Backward<T>,
+  return {OPWRIGHT_ISA_NAME, kLanes<S>,    Multiply<S>, Dots<T>,    Forward<T>, Backward<T>,
           Transpose<T>,      Fill<S>, SumRows<S>,  Add<T>};
 }
 
