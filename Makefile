@@ -2,11 +2,13 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# Compilers at once.
+JOBS ?= 2
 # Nobody wants TensorFlow's greeting in front of every result.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test goldens lint bench example wheel clean
+.PHONY: help ops native check test fuzz sanitize goldens lint bench example wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,11 +23,28 @@ $(VENV)/.ready: pyproject.toml
 ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
 	$(BIN)/opwright-codegen generate
 
+native: $(VENV)/.ready ## Build the native kernels against the TensorFlow in the environment.
+	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	$(BIN)/cmake --build build/native --parallel $(JOBS)
+
 check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
-test: $(VENV)/.ready ## Run every test.
+test: native ## Run every test.
 	$(BIN)/python -m pytest
+
+fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
+	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
+
+sanitize: $(VENV)/.ready ## Run the native tests under ASan, UBSan and TSan.
+	for which in address,undefined thread; do \
+		$(BIN)/cmake -S . -B build/$$which -G Ninja -DOPWRIGHT_TENSORFLOW=OFF \
+			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
+		$(BIN)/cmake --build build/$$which --parallel $(JOBS) --target core_test && \
+		build/$$which/core_test 60 || exit 1; \
+	done
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
 	$(BIN)/python -m pytest tests/golden --update-goldens
@@ -35,9 +54,10 @@ lint: $(VENV)/.ready ## ruff and black over what is written by hand.
 	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples
 	$(BIN)/opwright-codegen lint
 
-bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
+bench: native ## Time dispatch, generation and the RNN kernels against their peers.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/rnn.py
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py
@@ -46,4 +66,4 @@ wheel: $(VENV)/.ready ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist runtime/opwright_runtime/_lib

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from opwright_runtime import native
 from opwright_runtime.internals import kernel_registry
 
 # A kernel for each of its compilers makes an op one that XLA compiles; kernels of
@@ -96,9 +97,12 @@ def _kernel(row: Any, device: str, available: bool) -> Kernel:
 
 
 def _provider(row: Any) -> str:
-    """Whose kernel a row of the registry is."""
-    del row  # Every kernel is TensorFlow's own until a library says it has others.
-    return "TensorFlow"
+    """Whose kernel a row of the registry is.
+
+    The one place that decides: opwright's library registers with a priority of its own.
+    """
+    ours = native.loaded() and row.priority == native.KERNEL_PRIORITY
+    return "opwright" if ours else "TensorFlow"
 
 
 def _served(kernel: Kernel, rows: Mapping[Kernel, None]) -> bool:

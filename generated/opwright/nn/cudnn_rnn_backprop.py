@@ -57,9 +57,10 @@ class CudnnRNNBackprop(Op, Generic[T]):
 
     InvalidArgument: an output of the forward op or its gradient has another shape than
     the inputs imply. `reserve_space` holds no description of itself on the GPU: one of
-    another configuration is undefined behaviour there.
+    another configuration is undefined behaviour there. opwright's CPU kernel refuses
+    it.
 
-    Stateful. Gradient of `CudnnRNN`.
+    Stateful. Gradient of `CudnnRNN`. opwright brings kernels for CPU.
 
     `T`: bfloat16, float16, float32 or float64.
 

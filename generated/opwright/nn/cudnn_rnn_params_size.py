@@ -72,6 +72,8 @@ class CudnnRNNParamsSize(Op, Generic[S]):
     InvalidArgument: an input is not a scalar. TensorFlow's GPU kernel serves only S =
     int32.
 
+    opwright brings kernels for CPU.
+
     `T`: bfloat16, float16, float32 or float64.
 
     `S`: int32 or int64.

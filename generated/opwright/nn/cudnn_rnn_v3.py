@@ -81,17 +81,20 @@ class CudnnRNNV3(Op, Generic[T]):
     With `time_major` false a state's shape is [batch, layers * dirs, units].
     TensorFlow's GPU kernel checks that shape, but hands the buffer to cuDNN, which
     reads it as [layers * dirs, batch, units] all the same. The two agree only when
-    layers * dirs is 1.
+    layers * dirs is 1. opwright's CPU kernel does as the GPU does, so that a model
+    gives the same numbers on both.
 
     The masks of dropout change from call to call even with equal seeds. bfloat16 is
-    computed in float32 and rounded at the end. The gradient is CudnnRNNBackpropV3;
-    TensorFlow's gradient function raises ValueError when `is_training` is false.
+    computed in float32 and rounded at the end (on the CPU half too, and what one layer
+    hands to the next is rounded). The gradient is CudnnRNNBackpropV3; TensorFlow's
+    gradient function raises ValueError when `is_training` is false.
 
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
-    match the sequence's batch and the other state. TensorFlow's GPU kernel never checks
-    the length of `params`: take it from CudnnRNNParamsSize.
+    match the sequence's batch and the other state. opwright's CPU kernel checks every
+    argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
+    CudnnRNNParamsSize.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     `T`: bfloat16, float16, float32 or float64.
 

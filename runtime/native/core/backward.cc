@@ -1,0 +1,572 @@
+#include <cmath>
+#include <vector>
+
+#include "layers.h"
+#include "rnn.h"
+
+namespace opwright {
+namespace {
+
+// Rows that one product for the gradient of the weights adds up: enough to pay for
+// reading and writing that gradient.
+constexpr int64_t kChunkRows = 192;
+
+template <class T>
+class BackwardPass {
+ public:
+  using S = Compute<T>;
+
+  BackwardPass(const Config& config, const BackwardCall<T>& call, Host& host)
+      : config_(config),
+        call_(call),
+        host_(host),
+        kernels_(SelectKernels<T>()),
+        compute_(SelectKernels<S>()),
+        layout_(ParamsLayout(config)),
+        reserve_(config, sizeof(T)),
+        panels_{config.cell, kernels_.lanes, config.units},
+        projected_(PlainPanels(kernels_.lanes, config.projection)),
+        parts_(CutBatch(config, host)),
+        slices_(config.dirs() * parts_) {
+    Allocate();
+  }
+
+  void Run() {
+    for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
+      Pack(layer);
+      Clear(layer);
+      const double rows = static_cast<double>(config_.batch) * chunk_steps_;
+      const double per_row =
+          2.0 * config_.dirs() * config_.gates() * config_.units;
+      const int64_t chunks = (config_.time + chunk_steps_ - 1) / chunk_steps_;
+      for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
+        opwright::Run(host_, slices_, rows * per_row * config_.hidden(),
+                      [&](int64_t i) { RunSlice(layer, i, chunk * chunk_steps_); });
+        // The input's gradient by part of the batch, which keeps the two directions out of
+        // each other's way; the weights' by panel.
+        const int64_t weights = config_.dirs() * panels_.count();
+        const int64_t projections = config_.dirs() * projected_.count();
+        opwright::Run(host_, parts_ + weights + projections,
+                      rows * per_row * (config_.layer_input(layer) + config_.hidden()),
+                      [&](int64_t i) {
+                        if (i < parts_) {
+                          InputGradient(layer, i);
+                        } else if (i < parts_ + weights) {
+                          WeightGradient(layer, i - parts_);
+                        } else {
+                          ProjectionGradient(i - parts_ - weights);
+                        }
+                      });
+      }
+      Finish(layer);
+    }
+  }
+
+ private:
+  // One direction's weights, packed for products with gradients, and their gradients.
+  struct Weights {
+    S* input;
+    S* recurrent;
+    S* projection;
+    S* d_input;
+    S* d_recurrent;
+    S* d_projection;
+    S* d_biases;
+  };
+
+  // One direction of one part of the batch.
+  struct Slice {
+    int64_t dir, first, end;
+    Chunk chunk;
+    Inputs<T> inputs;
+    S* dsums;        // [panel][row of the chunk][panel width]
+    S* x;            // [input][row of the chunk], transposed.
+    S* h;            // [hidden][row of the chunk], before the step, transposed.
+    S* full;         // [unit][row of the chunk], before the projection, transposed.
+    S* dprojected;   // [panel of the projection][row of the chunk][panel width]
+    S* dh;           // [sequence][ldh]
+    S* dfull;        // [sequence][padded units], before the projection.
+    S* dc;           // [sequence][padded units]
+    const T** h_before;  // By row of the chunk.
+    const T** c_before;
+    const S** rows;      // For products, as many as the largest needs.
+  };
+
+  void Allocate() {
+    widest_ = config_.layers > 1 ? std::max(config_.input_size, config_.width())
+                                 : config_.input_size;
+    packed_width_ = panels_.vectors() * panels_.lanes;
+    const int64_t width = panels_.width();
+    // What the columns of a product are padded to.
+    const auto padded = [&](int64_t columns) { return (columns + width - 1) / width * width; };
+    const int64_t inner = panels_.count() * packed_width_;
+    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
+      Weights& weights = weights_[dir];
+      weights.input = host_.Allocate<S>(inner * padded(widest_));
+      weights.recurrent = host_.Allocate<S>(inner * padded(config_.hidden()));
+      weights.projection = host_.Allocate<S>(padded(config_.units) * projected_.padded_units());
+      weights.d_input = host_.Allocate<S>(inner * widest_);
+      weights.d_recurrent = host_.Allocate<S>(inner * config_.hidden());
+      weights.d_projection = host_.Allocate<S>(config_.units * projected_.padded_units());
+      weights.d_biases = host_.Allocate<S>(panels_.count() * width);
+    }
+    ldh_ = std::max(padded(config_.hidden()), panels_.padded_units());
+    ld_full_ = std::max(padded(config_.units), panels_.padded_units());
+    ld_input_ = padded(widest_);
+    const int64_t most = (config_.batch + parts_ - 1) / parts_;
+    chunk_steps_ = std::min(config_.time, std::max<int64_t>(1, kChunkRows / most));
+    most_rows_ = chunk_steps_ * most;
+    const int64_t pointers =
+        std::max({most_rows_, widest_, config_.hidden(), config_.units});
+    slice_.resize(slices_);
+    for (int64_t i = 0; i < slices_; ++i) {
+      Slice& slice = slice_[i];
+      const int64_t part = i / config_.dirs();
+      slice.dir = i % config_.dirs();
+      slice.first = config_.batch * part / parts_;
+      slice.end = config_.batch * (part + 1) / parts_;
+      slice.chunk.Allocate(host_, chunk_steps_, most_rows_);
+      slice.inputs.Allocate(host_, config_, most_rows_);
+      slice.dsums = host_.Allocate<S>(panels_.count() * most_rows_ * width);
+      slice.x = host_.Allocate<S>(widest_ * most_rows_);
+      slice.h = host_.Allocate<S>(config_.hidden() * most_rows_);
+      slice.dh = host_.Allocate<S>(most * ldh_);
+      slice.dc = host_.Allocate<S>(most * panels_.padded_units());
+      slice.full = slice.dfull = slice.dprojected = nullptr;
+      if (config_.projection) {
+        slice.full = host_.Allocate<S>(config_.units * most_rows_);
+        slice.dfull = host_.Allocate<S>(most * ld_full_);
+        slice.dprojected = host_.Allocate<S>(projected_.count() * most_rows_ * width);
+      }
+      slice.h_before = host_.Allocate<const T*>(most_rows_);
+      slice.c_before = host_.Allocate<const T*>(most_rows_);
+      slice.rows = host_.Allocate<const S*>(pointers);
+    }
+    for (int64_t part = 0; part < parts_; ++part) {
+      dx_.push_back(host_.Allocate<S>(most_rows_ * ld_input_));
+    }
+    // Rows of weights are products' left sides too, one pointer list a task.
+    const int64_t tasks = config_.dirs() * (panels_.count() + projected_.count());
+    ld_task_ = pointers;
+    task_rows_ = host_.Allocate<const S*>(tasks * pointers);
+    if (config_.layers > 1) {
+      const int64_t size = config_.time * config_.batch * config_.width();
+      between_[0] = host_.Allocate<S>(size);
+      // Two directions cannot write over what both still read.
+      between_[1] = config_.bidirectional ? host_.Allocate<S>(size) : between_[0];
+    }
+  }
+
+  void Pack(int64_t layer) {
+    const int64_t in = config_.layer_input(layer);
+    const int64_t width = panels_.width();
+    const int64_t inputs = config_.has_input_weights(layer) ? (in + width - 1) / width : 0;
+    const int64_t states = (config_.hidden() + width - 1) / width;
+    const double size = 8.0 * config_.dirs() * config_.gates() * config_.units *
+                        (in + config_.hidden());
+    opwright::Run(
+        host_, config_.dirs() * (inputs + states), size, [&](int64_t i) {
+          const int64_t dir = i / (inputs + states);
+          const int64_t panel = i % (inputs + states);
+          const LayerParams& at = layout_[layer * config_.dirs() + dir];
+          const int64_t stride = panels_.count() * packed_width_ * width;
+          if (panel < inputs) {
+            PackColumns(panels_, 0, panel, call_.params + at.input_weights, in,
+                        weights_[dir].input + panel * stride);
+          } else {
+            PackColumns(panels_, panels_.recurrent_vector(), panel - inputs,
+                        call_.params + at.recurrent_weights, config_.hidden(),
+                        weights_[dir].recurrent + (panel - inputs) * stride);
+          }
+        });
+    if (!config_.projection) return;
+    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
+      const LayerParams& at = layout_[layer * config_.dirs() + dir];
+      const int64_t stride = projected_.padded_units() * width;
+      for (int64_t panel = 0; panel * width < config_.units; ++panel) {
+        PackColumns(projected_, 0, panel, call_.params + at.projection, config_.units,
+                    weights_[dir].projection + panel * stride);
+      }
+    }
+  }
+
+  // Gradients begin at those of the final states, or at zero.
+  void Clear(int64_t layer) {
+    const int64_t inner = panels_.count() * packed_width_;
+    const int64_t in = config_.has_input_weights(layer) ? config_.layer_input(layer) : 0;
+    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
+      const Weights& weights = weights_[dir];
+      std::fill_n(weights.d_input, inner * in, S(0));
+      std::fill_n(weights.d_recurrent, inner * config_.hidden(), S(0));
+      std::fill_n(weights.d_projection, config_.units * projected_.padded_units(), S(0));
+      std::fill_n(weights.d_biases, panels_.count() * panels_.width(), S(0));
+    }
+    for (const Slice& slice : slice_) {
+      const int64_t pseudo = layer * config_.dirs() + slice.dir;
+      const int64_t count = slice.end - slice.first;
+      std::fill_n(slice.dh, count * ldh_, S(0));
+      std::fill_n(slice.dc, count * panels_.padded_units(), S(0));
+      for (int64_t b = 0; b < count; ++b) {
+        const int64_t state = pseudo * config_.batch + slice.first + b;
+        kernels_.add(config_.hidden(), call_.output_h_backprop + state * config_.hidden(),
+                     slice.dh + b * ldh_);
+        if (config_.cell != Cell::kLstm) continue;
+        kernels_.add(config_.units, call_.output_c_backprop + state * config_.units,
+                     slice.dc + b * panels_.padded_units());
+      }
+    }
+    // Padding gets no gradient; two directions add theirs up.
+    if (layer == 0) {
+      std::memset(static_cast<void*>(call_.input_backprop), 0,
+                  config_.time * config_.batch * config_.input_size * sizeof(T));
+    } else if (config_.bidirectional) {
+      std::fill_n(between_[layer % 2], config_.time * config_.batch * config_.width(), S(0));
+    }
+  }
+
+  Sequence<const T> Output(int64_t layer) const {
+    const int64_t width = config_.width();
+    if (layer == config_.layers - 1) {
+      return Sequence<const T>::Of(call_.output, config_, config_.time_major, width);
+    }
+    return Sequence<const T>::Of(
+        call_.reserve + reserve_.hidden + layer * config_.time * config_.batch * width, config_,
+        true, width);
+  }
+
+  // A chunk's steps, last to first: the gradients of its sums, and of the states before it.
+  void RunSlice(int64_t layer, int64_t index, int64_t step) {
+    Slice& slice = slice_[index];
+    Chunk& chunk = slice.chunk;
+    chunk.Fill(config_, slice.dir, call_.lengths, slice.first, slice.end, step,
+               std::min(config_.time, step + chunk_steps_));
+    const int64_t pseudo = layer * config_.dirs() + slice.dir;
+    const Sequence<const T> y = Output(layer);
+    const int64_t offset = slice.dir * config_.hidden();
+    for (int64_t m = 0; m < chunk.rows; ++m) {
+      const Chunk::Row row = chunk.row[m];
+      const int64_t last = (call_.lengths ? call_.lengths[row.b] : config_.time) - 1;
+      const bool first = row.t == (slice.dir == 0 ? 0 : last);
+      const int64_t before = slice.dir == 0 ? row.t - 1 : row.t + 1;
+      const int64_t state = pseudo * config_.batch + row.b;
+      slice.h_before[m] = first ? call_.input_h + state * config_.hidden()
+                                : y.at(before, row.b) + offset;
+      if (config_.cell != Cell::kLstm) continue;
+      slice.c_before[m] = first ? call_.input_c + state * config_.units
+                                : Cells(pseudo, before, row.b);
+    }
+    if (config_.has_input_weights(layer)) {
+      const Dropout dropout(config_, call_.nonce, layer);
+      const Sequence<const T> from =
+          layer == 0 ? Sequence<const T>::Of(call_.input, config_, config_.time_major,
+                                             config_.input_size)
+                     : Output(layer - 1);
+      const S* const* rows = slice.inputs.Read(
+          config_, layer, config_.drops() && layer > 0 ? &dropout : nullptr, from, chunk);
+      compute_.transpose(chunk.rows, config_.layer_input(layer), rows, slice.x, most_rows_);
+    }
+    kernels_.transpose(chunk.rows, config_.hidden(), slice.h_before, slice.h, most_rows_);
+    for (int64_t s = chunk.steps - 1; s >= 0; --s) Step(layer, slice, s);
+  }
+
+  const T* Gates(int64_t pseudo, int64_t t, int64_t b) const {
+    return call_.reserve + reserve_.gates +
+           ((pseudo * config_.time + t) * config_.batch + b) * 4 * config_.units;
+  }
+  const T* Cells(int64_t pseudo, int64_t t, int64_t b) const {
+    return call_.reserve + reserve_.cells +
+           ((pseudo * config_.time + t) * config_.batch + b) * config_.units;
+  }
+
+  void Step(int64_t layer, Slice& slice, int64_t s) {
+    const Chunk& chunk = slice.chunk;
+    const int64_t begin = chunk.begin[s];
+    const int64_t rows = chunk.begin[s + 1] - begin;
+    if (rows == 0) return;
+    const int32_t* place = chunk.place + begin;
+    const int64_t t = chunk.row[begin].t;
+    const int64_t pseudo = layer * config_.dirs() + slice.dir;
+    const int64_t offset = slice.dir * config_.hidden();
+    const Weights& weights = weights_[slice.dir];
+    const int64_t width = panels_.width();
+
+    AddOutputGradient(layer, slice, begin, rows, offset);
+    if (config_.projection) Unproject(slice, pseudo, begin, rows, place);
+
+    const Sequence<const T> y = Output(layer);
+    S* const dstate = config_.projection ? slice.dfull : slice.dh;
+    const int64_t ld_state = config_.projection ? ld_full_ : ldh_;
+    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+      const int64_t unit = panel * panels_.panel_units();
+      CellBackward<T> cell{};
+      cell.cell = config_.cell;
+      cell.rows = rows;
+      cell.units = panels_.units_of(panel);
+      cell.unit = unit;
+      cell.row = place;
+      cell.dh = dstate + unit;
+      cell.ld_dh = ld_state;
+      cell.dh_before = dstate + unit;
+      cell.ld_before = ld_state;
+      cell.dc = slice.dc + unit;
+      cell.ld_dc = panels_.padded_units();
+      cell.h_before = slice.h_before + begin;
+      cell.c_before = slice.c_before + begin;
+      cell.gates = Gates(pseudo, t, slice.first) + unit;
+      cell.ld_gates = 4 * config_.units;
+      cell.gate_stride = config_.units;
+      cell.cells = Cells(pseudo, t, slice.first) + unit;
+      cell.ld_cells = config_.units;
+      cell.y = y.at(t, slice.first) + offset + unit;
+      cell.ldy = y.batch_stride;
+      cell.dsums = slice.dsums + (panel * most_rows_ + begin) * width;
+      kernels_.backward(cell);
+    }
+    if (config_.projection) {
+      for (int64_t m = 0; m < rows; ++m) std::fill_n(slice.dh + place[m] * ldh_, ldh_, S(0));
+    }
+    for (int64_t m = 0; m < rows; ++m) {
+      slice.rows[m] =
+          slice.dsums + (begin + m) * width + panels_.recurrent_vector() * panels_.lanes;
+    }
+    const int64_t stride = panels_.count() * packed_width_ * width;
+    for (int64_t panel = 0; panel * width < config_.hidden(); ++panel) {
+      kernels_.product({rows, slice.rows, panels_.count(), packed_width_, most_rows_ * width,
+                        weights.recurrent + panel * stride, width,
+                        slice.dh + panel * width, ldh_, place, 4});
+    }
+  }
+
+  void AddOutputGradient(int64_t layer, Slice& slice, int64_t begin, int64_t rows,
+                         int64_t offset) {
+    const int64_t width = config_.width();
+    const bool last = layer == config_.layers - 1;
+    const Sequence<const T> dy =
+        Sequence<const T>::Of(call_.output_backprop, config_, config_.time_major, width);
+    for (int64_t m = begin; m < begin + rows; ++m) {
+      const Chunk::Row row = slice.chunk.row[m];
+      S* dh = slice.dh + slice.chunk.place[m] * ldh_;
+      if (last) {
+        kernels_.add(config_.hidden(), dy.at(row.t, row.b) + offset, dh);
+      } else {
+        compute_.add(config_.hidden(),
+                     between_[(layer + 1) % 2] + (row.t * config_.batch + row.b) * width +
+                         offset,
+                     dh);
+      }
+    }
+  }
+
+  // From the gradient of the projected state to that of the full one.
+  void Unproject(Slice& slice, int64_t pseudo, int64_t begin, int64_t rows,
+                 const int32_t* place) {
+    const int64_t width = projected_.width();
+    const int64_t t = slice.chunk.row[begin].t;
+    for (int64_t m = 0; m < rows; ++m) {
+      const S* dh = slice.dh + place[m] * ldh_;
+      slice.rows[m] = dh;
+      for (int64_t panel = 0; panel < projected_.count(); ++panel) {
+        S* to = slice.dprojected + (panel * most_rows_ + begin + m) * width;
+        const int64_t present = projected_.units_of(panel);
+        std::copy_n(dh + panel * width, present, to);
+        std::fill_n(to + present, width - present, S(0));
+      }
+      std::fill_n(slice.dfull + place[m] * ld_full_, ld_full_, S(0));
+      const int64_t b = slice.first + place[m];
+      const T* output_gate = Gates(pseudo, t, b) + 3 * config_.units;
+      const T* cells = Cells(pseudo, t, b);
+      for (int64_t i = 0; i < config_.units; ++i) {
+        slice.full[i * most_rows_ + begin + m] =
+            Load(output_gate[i]) * std::tanh(Load(cells[i]));
+      }
+    }
+    const int64_t stride = projected_.padded_units() * width;
+    for (int64_t panel = 0; panel * width < config_.units; ++panel) {
+      kernels_.product({rows, slice.rows, 1, config_.projection, 0,
+                        weights_[slice.dir].projection + panel * stride, width,
+                        slice.dfull + panel * width, ld_full_, place, 4});
+    }
+  }
+
+  // Of one part of the batch, from both directions.
+  void InputGradient(int64_t layer, int64_t part) {
+    const Dropout dropout(config_, call_.nonce, layer);
+    const int64_t in = config_.layer_input(layer);
+    const int64_t width = panels_.width();
+    S* const dx = dx_[part];
+    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
+      Slice& slice = slice_[part * config_.dirs() + dir];
+      const Chunk& chunk = slice.chunk;
+      for (int64_t m = 0; m < chunk.rows; ++m) {
+        slice.rows[m] = slice.dsums + m * width;
+        std::fill_n(dx + m * ld_input_, ld_input_, S(0));
+      }
+      if (config_.has_input_weights(layer)) {
+        const int64_t stride = panels_.count() * packed_width_ * width;
+        for (int64_t panel = 0; panel * width < in; ++panel) {
+          kernels_.product({chunk.rows, slice.rows, panels_.count(), packed_width_,
+                            most_rows_ * width, weights_[dir].input + panel * stride, width,
+                            dx + panel * width, ld_input_, nullptr, 4});
+        }
+      } else {
+        AddSkipped(slice, dx);
+      }
+      for (int64_t m = 0; m < chunk.rows; ++m) {
+        const Chunk::Row row = chunk.row[m];
+        S* const from = dx + m * ld_input_;
+        if (layer == 0) {
+          T* to = Sequence<T>::Of(call_.input_backprop, config_, config_.time_major, in)
+                      .at(row.t, row.b);
+          if (config_.bidirectional) kernels_.add(in, to, from);
+          for (int64_t i = 0; i < in; ++i) Store(from[i], to + i);
+          continue;
+        }
+        const uint64_t at = static_cast<uint64_t>(row.t * config_.batch + row.b) * in;
+        if (config_.drops()) {
+          for (int64_t i = 0; i < in; ++i) from[i] *= static_cast<S>(dropout.Factor(at + i));
+        }
+        S* to = between_[layer % 2] + at;
+        if (config_.bidirectional) compute_.add(in, to, from);
+        std::copy_n(from, in, to);
+      }
+    }
+  }
+
+  // Without weights the input is part of every gate's sum.
+  void AddSkipped(const Slice& slice, S* dx) const {
+    const int64_t width = panels_.width();
+    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+      for (int vector = 0; vector < panels_.vectors(); ++vector) {
+        for (int64_t lane = 0; lane < panels_.lanes; ++lane) {
+          const int64_t row = panels_.row(panel, vector, lane);
+          if (row < 0) continue;
+          for (int64_t m = 0; m < slice.chunk.rows; ++m) {
+            dx[m * ld_input_ + row % config_.units] +=
+                slice.dsums[(panel * most_rows_ + m) * width + vector * panels_.lanes + lane];
+          }
+        }
+      }
+    }
+  }
+
+  // Of one panel of one direction, from all parts of the batch.
+  void WeightGradient(int64_t layer, int64_t task) {
+    const int64_t dir = task / panels_.count();
+    const int64_t panel = task % panels_.count();
+    const int64_t width = panels_.width();
+    const Weights& weights = weights_[dir];
+    const S** rows = task_rows_ + task * ld_task_;
+    for (int64_t part = 0; part < parts_; ++part) {
+      const Slice& slice = slice_[part * config_.dirs() + dir];
+      const S* dsums = slice.dsums + panel * most_rows_ * width;
+      const int64_t count = slice.chunk.rows;
+      if (config_.has_input_weights(layer)) {
+        const int64_t in = config_.layer_input(layer);
+        for (int64_t i = 0; i < in; ++i) rows[i] = slice.x + i * most_rows_;
+        kernels_.product({in, rows, 1, count, 0, dsums, width,
+                          weights.d_input + panel * in * packed_width_, packed_width_, nullptr,
+                          panels_.vectors()});
+      }
+      const int64_t hidden = config_.hidden();
+      for (int64_t i = 0; i < hidden; ++i) rows[i] = slice.h + i * most_rows_;
+      kernels_.product({hidden, rows, 1, count, 0,
+                        dsums + panels_.recurrent_vector() * panels_.lanes, width,
+                        weights.d_recurrent + panel * hidden * packed_width_, packed_width_,
+                        nullptr, panels_.vectors()});
+      kernels_.sum_rows(count, dsums, weights.d_biases + panel * width);
+    }
+  }
+
+  void ProjectionGradient(int64_t task) {
+    const int64_t dir = task / projected_.count();
+    const int64_t panel = task % projected_.count();
+    const int64_t width = projected_.width();
+    const S** rows = task_rows_ + (config_.dirs() * panels_.count() + task) * ld_task_;
+    for (int64_t part = 0; part < parts_; ++part) {
+      const Slice& slice = slice_[part * config_.dirs() + dir];
+      for (int64_t i = 0; i < config_.units; ++i) rows[i] = slice.full + i * most_rows_;
+      kernels_.product({config_.units, rows, 1, slice.chunk.rows, 0,
+                        slice.dprojected + panel * most_rows_ * width, width,
+                        weights_[dir].d_projection + panel * config_.units * width, width,
+                        nullptr, 4});
+    }
+  }
+
+  void Finish(int64_t layer) {
+    const int64_t in = config_.layer_input(layer);
+    const int64_t hidden = config_.hidden();
+    const double size =
+        8.0 * config_.dirs() * config_.gates() * config_.units * (in + hidden);
+    opwright::Run(
+        host_, config_.dirs() * panels_.count(), size, [&](int64_t i) {
+          const int64_t dir = i / panels_.count();
+          const int64_t panel = i % panels_.count();
+          const LayerParams& at = layout_[layer * config_.dirs() + dir];
+          const Weights& weights = weights_[dir];
+          if (config_.has_input_weights(layer)) {
+            UnpackRows(panels_, 0, panel, weights.d_input + panel * in * packed_width_, in,
+                       call_.params_backprop + at.input_weights);
+          }
+          UnpackRows(panels_, panels_.recurrent_vector(), panel,
+                     weights.d_recurrent + panel * hidden * packed_width_, hidden,
+                     call_.params_backprop + at.recurrent_weights);
+        });
+    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
+      const LayerParams& at = layout_[layer * config_.dirs() + dir];
+      UnpackBiases(panels_, weights_[dir].d_biases, call_.params_backprop + at.input_bias,
+                   call_.params_backprop + at.recurrent_bias);
+      for (int64_t panel = 0; panel < projected_.count(); ++panel) {
+        UnpackRows(projected_, 0, panel,
+                   weights_[dir].d_projection + panel * config_.units * projected_.width(),
+                   config_.units, call_.params_backprop + at.projection);
+      }
+    }
+    for (const Slice& slice : slice_) {
+      const int64_t pseudo = layer * config_.dirs() + slice.dir;
+      for (int64_t b = 0; b < slice.end - slice.first; ++b) {
+        const int64_t state = pseudo * config_.batch + slice.first + b;
+        for (int64_t i = 0; i < hidden; ++i) {
+          Store(slice.dh[b * ldh_ + i], call_.input_h_backprop + state * hidden + i);
+        }
+        if (config_.cell != Cell::kLstm) continue;
+        for (int64_t i = 0; i < config_.units; ++i) {
+          Store(slice.dc[b * panels_.padded_units() + i],
+                call_.input_c_backprop + state * config_.units + i);
+        }
+      }
+    }
+  }
+
+  const Config& config_;
+  const BackwardCall<T>& call_;
+  Host& host_;
+  const Kernels<T>& kernels_;
+  const Kernels<S>& compute_;
+  const std::vector<LayerParams> layout_;
+  const Reserve reserve_;
+  const Panels panels_;
+  const Panels projected_;
+  const int64_t parts_;   // Of the batch.
+  const int64_t slices_;  // Parts times directions.
+  int64_t widest_, packed_width_, ldh_, ld_full_, ld_input_, chunk_steps_, most_rows_;
+  int64_t ld_task_;
+  Weights weights_[2];
+  std::vector<Slice> slice_;
+  std::vector<S*> dx_;    // By part: [row of the chunk][ld_input]
+  const S** task_rows_;   // By task: row pointers.
+  S* between_[2] = {nullptr, nullptr};  // Gradients of outputs between layers.
+};
+
+}  // namespace
+
+template <class T>
+void Backward(const Config& config, const BackwardCall<T>& call, Host& host) {
+  BackwardPass<T>(config, call, host).Run();
+}
+
+template void Backward(const Config&, const BackwardCall<float>&, Host&);
+template void Backward(const Config&, const BackwardCall<double>&, Host&);
+template void Backward(const Config&, const BackwardCall<Half>&, Host&);
+template void Backward(const Config&, const BackwardCall<BFloat16>&, Host&);
+
+}  // namespace opwright

@@ -1,0 +1,136 @@
+// How a layer's weights are laid out for the kernels: in panels of columns, one after the
+// other, so that a product reads them straight through.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "config.h"
+#include "number.h"
+
+namespace opwright {
+
+struct Panels {
+  Cell cell;
+  int64_t lanes;
+  int64_t units;
+
+  bool plain() const { return cell != Cell::kLstm && cell != Cell::kGru; }
+  int64_t width() const { return 4 * lanes; }
+  int64_t panel_units() const { return plain() ? width() : lanes; }
+  int64_t count() const { return (units + panel_units() - 1) / panel_units(); }
+  int64_t padded_units() const { return count() * panel_units(); }
+  int64_t units_of(int64_t panel) const {
+    return std::min(panel_units(), units - panel * panel_units());
+  }
+  // Vectors of a panel that the input's weights fill, from the first on; the hidden
+  // state's fill as many, up to the last. A GRU's candidate keeps the two apart.
+  int vectors() const { return cell == Cell::kGru ? 3 : 4; }
+  int recurrent_vector() const { return cell == Cell::kGru ? 1 : 0; }
+
+  // The row of [gates, units] that a lane holds, or -1 for padding.
+  int64_t row(int64_t panel, int vector, int64_t lane) const {
+    static constexpr int kGru[] = {2, 0, 1, 2};
+    const int64_t unit =
+        plain() ? panel * width() + vector * lanes + lane : panel * lanes + lane;
+    if (unit >= units) return -1;
+    const int64_t gate = plain() ? 0 : cell == Cell::kGru ? kGru[vector] : vector;
+    return gate * units + unit;
+  }
+};
+
+// Panels of the columns of a matrix that has no gates.
+inline Panels PlainPanels(int64_t lanes, int64_t columns) {
+  return {Cell::kTanh, lanes, columns};
+}
+
+// One panel of the weights' rows, out[k][vector][lane] = weights[row][k].
+template <class T>
+void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
+              int64_t columns, Compute<T>* out) {
+  const int64_t width = panels.vectors() * panels.lanes;
+  constexpr int64_t kBlock = 16;  // Columns at a time: a cache line of a row.
+  for (int64_t block = 0; block < columns; block += kBlock) {
+    const int64_t end = std::min(columns, block + kBlock);
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t row = panels.row(panel, first_vector + static_cast<int>(i / panels.lanes),
+                                     i % panels.lanes);
+      const T* from = weights + row * columns;
+      for (int64_t k = block; k < end; ++k) {
+        out[k * width + i] = row < 0 ? Compute<T>(0) : Load(from[k]);
+      }
+    }
+  }
+}
+
+// The inverse, from all panels.
+template <class T>
+void UnpackRows(const Panels& panels, int first_vector, int64_t panel,
+                const Compute<T>* packed, int64_t columns, T* weights) {
+  const int64_t width = panels.vectors() * panels.lanes;
+  constexpr int64_t kBlock = 16;
+  for (int64_t block = 0; block < columns; block += kBlock) {
+    const int64_t end = std::min(columns, block + kBlock);
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t row = panels.row(panel, first_vector + static_cast<int>(i / panels.lanes),
+                                     i % panels.lanes);
+      if (row < 0) continue;
+      T* to = weights + row * columns;
+      for (int64_t k = block; k < end; ++k) Store(packed[k * width + i], to + k);
+    }
+  }
+}
+
+// One panel of the weights' columns, out[panel, vector, lane of row][column].
+template <class T>
+void PackColumns(const Panels& panels, int first_vector, int64_t column_panel,
+                 const T* weights, int64_t columns, Compute<T>* out) {
+  const int64_t width = panels.width();
+  const int64_t first = column_panel * width;
+  const int64_t present = std::min(width, columns - first);
+  for (int64_t panel = 0; panel < panels.count(); ++panel) {
+    for (int64_t i = 0; i < panels.vectors() * panels.lanes; ++i, out += width) {
+      const int64_t row = panels.row(panel, first_vector + static_cast<int>(i / panels.lanes),
+                                     i % panels.lanes);
+      const T* from = weights + row * columns + first;
+      for (int64_t c = 0; c < width; ++c) {
+        out[c] = row < 0 || c >= present ? Compute<T>(0) : Load(from[c]);
+      }
+    }
+  }
+}
+
+// What every sum begins with: both biases, kept apart where a GRU keeps them apart.
+template <class T>
+void PackBiases(const Panels& panels, const T* input, const T* recurrent,
+                Compute<T>* out) {
+  for (int64_t panel = 0; panel < panels.count(); ++panel) {
+    for (int vector = 0; vector < 4; ++vector) {
+      const bool of_input = vector < panels.vectors();
+      const bool of_hidden = vector >= panels.recurrent_vector();
+      for (int64_t lane = 0; lane < panels.lanes; ++lane) {
+        const int64_t row = panels.row(panel, vector, lane);
+        Compute<T> sum = 0;
+        if (row >= 0 && of_input) sum += Load(input[row]);
+        if (row >= 0 && of_hidden) sum += Load(recurrent[row]);
+        *out++ = sum;
+      }
+    }
+  }
+}
+
+template <class T>
+void UnpackBiases(const Panels& panels, const Compute<T>* packed, T* input, T* recurrent) {
+  for (int64_t panel = 0; panel < panels.count(); ++panel) {
+    for (int vector = 0; vector < 4; ++vector) {
+      for (int64_t lane = 0; lane < panels.lanes; ++lane, ++packed) {
+        const int64_t row = panels.row(panel, vector, lane);
+        if (row < 0) continue;
+        if (vector < panels.vectors()) Store(*packed, input + row);
+        if (vector >= panels.recurrent_vector()) Store(*packed, recurrent + row);
+      }
+    }
+  }
+}
+
+}  // namespace opwright

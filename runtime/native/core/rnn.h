@@ -1,0 +1,55 @@
+// A stack of recurrent layers over whole sequences, forwards and backwards.
+//
+// Both functions ask for a Config that passed Check, arrays of the sizes it implies, and
+// lengths between 0 and time (null: all are `time`). The states are [layer, direction, batch,
+// size] whatever time_major says. They throw std::bad_alloc and nothing else.
+#pragma once
+
+#include <cstdint>
+
+#include "config.h"
+#include "host.h"
+#include "number.h"
+
+namespace opwright {
+
+template <class T>
+struct ForwardCall {
+  const T* input;
+  const T* input_h;
+  const T* input_c;  // LSTM only.
+  const T* params;
+  const int32_t* lengths;
+  T* output;
+  T* output_h;
+  T* output_c;  // LSTM only.
+  T* reserve;   // Training only: Reserve::size elements.
+  uint64_t nonce;
+};
+
+template <class T>
+struct BackwardCall {
+  const T* input;
+  const T* input_h;
+  const T* input_c;
+  const T* params;
+  const int32_t* lengths;
+  const T* output;
+  const T* output_backprop;
+  const T* output_h_backprop;
+  const T* output_c_backprop;
+  const T* reserve;
+  uint64_t nonce;  // The forward call's.
+  T* input_backprop;
+  T* input_h_backprop;
+  T* input_c_backprop;
+  T* params_backprop;
+};
+
+// T: float, double, Half, BFloat16.
+template <class T>
+void Forward(const Config& config, const ForwardCall<T>& call, Host& host);
+template <class T>
+void Backward(const Config& config, const BackwardCall<T>& call, Host& host);
+
+}  // namespace opwright

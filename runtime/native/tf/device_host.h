@@ -1,0 +1,109 @@
+// A host for core on a TensorFlow device: its thread pool and its allocator.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "core/host.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/lib/core/threadpool.h"
+
+namespace opwright {
+
+class DeviceHost : public Host {
+ public:
+  explicit DeviceHost(tensorflow::OpKernelContext* context)
+      : context_(context),
+        workers_(context->device()->tensorflow_cpu_worker_threads()->workers) {}
+
+  int Threads() const override { return workers_->NumThreads(); }
+
+  // Waits for tasks that have begun, never for a thread to become free: the caller does
+  // what nobody else has taken, so a pool full of callers cannot block itself.
+  void For(int64_t count, const std::function<void(int64_t)>& task) override {
+    auto shared = std::make_shared<Shared>(count, &task);
+    const int64_t helpers = std::min<int64_t>(Threads(), count) - 1;
+    for (int64_t i = 0; i < helpers; ++i) {
+      workers_->Schedule([shared] { shared->Work(); });
+    }
+    shared->Work();
+    shared->Wait();
+  }
+
+  // Small requests share a block.
+  void* Allocate(size_t bytes) override {
+    const size_t size = (bytes + 63) / 64 * 64;
+    if (size > left_) {
+      const size_t block = std::max<size_t>(size, kBlockBytes);
+      tensorflow::Tensor tensor;
+      if (block < size ||
+          !context_
+               ->allocate_temp(tensorflow::DT_INT8,
+                               tensorflow::TensorShape({static_cast<int64_t>(block)}),
+                               &tensor)
+               .ok()) {
+        throw std::bad_alloc();
+      }
+      char* const data = static_cast<char*>(tensor.data());
+      blocks_.push_back(tensor);
+      if (block - size < left_) return data;
+      next_ = data;
+      left_ = block;
+    }
+    void* const memory = next_;
+    next_ += size;
+    left_ -= size;
+    return memory;
+  }
+
+ private:
+  static constexpr size_t kBlockBytes = 64 << 10;
+
+  struct Shared {
+    Shared(int64_t tasks, const std::function<void(int64_t)>* run)
+        : count(tasks), task(run) {}
+
+    // Once no task is left, `task` may be gone: it is only used for one taken before.
+    void Work() {
+      int64_t did = 0;
+      for (int64_t i; (i = next.fetch_add(1)) < count; ++did) (*task)(i);
+      if (did > 0 && done.fetch_add(did) + did == count) {
+        std::lock_guard<std::mutex> lock(mutex);
+        finished.notify_all();
+      }
+    }
+
+    void Wait() {
+      // The others finish at about the same time: look a few times before sleeping.
+      for (int i = 0; i < 2000; ++i) {
+        if (done.load() == count) return;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+      }
+      std::unique_lock<std::mutex> lock(mutex);
+      finished.wait(lock, [this] { return done.load() == count; });
+    }
+
+    const int64_t count;
+    const std::function<void(int64_t)>* const task;
+    std::atomic<int64_t> next{0};
+    std::atomic<int64_t> done{0};
+    std::mutex mutex;
+    std::condition_variable finished;
+  };
+
+  tensorflow::OpKernelContext* const context_;
+  tensorflow::thread::ThreadPool* const workers_;
+  std::vector<tensorflow::Tensor> blocks_;
+  char* next_ = nullptr;
+  size_t left_ = 0;
+};
+
+}  // namespace opwright

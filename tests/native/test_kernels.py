@@ -1,0 +1,49 @@
+"""What opdefs and kernels() say of opwright's kernels is what the registry has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from cases import DTYPES
+
+import opwright
+from opwright.nn import CudnnRNNParamsSize
+
+OPDEFS = Path(__file__).parents[2] / "opdefs"
+CUDNN = sorted(name for name in opwright.op_names() if name.startswith("CudnnRNN"))
+
+
+def test_there_are_eleven() -> None:
+    assert len(CUDNN) == 11
+
+
+@pytest.mark.parametrize("name", CUDNN)
+def test_cpu_kernel_for_every_dtype(name: str) -> None:
+    rows = [row for row in opwright.op_class(name).kernels() if row.device == "CPU"]
+    assert {row.provider for row in rows} == {"opwright"}
+    assert {dtype for row in rows for dtype in row.dtypes["T"]} == set(DTYPES)
+    assert all(row.available and row.priority < 0 for row in rows)
+
+
+def test_opdefs_claim_what_there_is() -> None:
+    claims = {
+        path.stem: set(kernels)
+        for path in OPDEFS.glob("*/*.yaml")
+        if "\nkernels:" in (text := path.read_text("utf-8"))
+        and (kernels := yaml.safe_load(text)["kernels"])
+    }
+    assert set(claims) == set(CUDNN)
+    for name, devices in claims.items():
+        ours = {
+            row.device
+            for row in opwright.op_class(name).kernels()
+            if row.provider == "opwright"
+        }
+        assert ours == devices, name
+
+
+def test_tensorflow_keeps_its_own() -> None:
+    rows = [row for row in CudnnRNNParamsSize.kernels() if row.device == "GPU"]
+    assert {row.provider for row in rows} == {"TensorFlow"}

@@ -1,0 +1,62 @@
+"""A library that is missing, or made for another TensorFlow, is told clearly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from opwright_runtime import native
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    library = tmp_path / "libopwright.so"
+    monkeypatch.setattr(native, "LIBRARY", library)
+    monkeypatch.setattr(native, "_loaded", False)
+    return library
+
+
+def test_missing(elsewhere: Path) -> None:
+    native.load_if_present()
+    with pytest.raises(native.NativeLibraryError, match=r"no library.*make native"):
+        native.load()
+
+
+def test_made_for_another_tensorflow(elsewhere: Path) -> None:
+    elsewhere.write_bytes(b"never looked at")
+    elsewhere.with_suffix(".json").write_text(json.dumps({"tensorflow": "2.20.0"}))
+    words = rf"2\.20\.0.*{tf.__version__}.*make native"
+    with pytest.raises(native.NativeLibraryError, match=words):
+        native.load()
+    with pytest.warns(UserWarning, match="runs without it"):
+        native.load_if_present()
+
+
+@pytest.mark.parametrize("stamp", [None, "", "[]", "{}"])
+def test_without_a_stamp(elsewhere: Path, stamp: str | None) -> None:
+    elsewhere.write_bytes(b"")
+    if stamp is not None:
+        elsewhere.with_suffix(".json").write_text(stamp)
+    with pytest.raises(native.NativeLibraryError, match="does not say"):
+        native.load()
+
+
+def test_not_a_library(elsewhere: Path) -> None:
+    elsewhere.write_bytes(b"text")
+    elsewhere.with_suffix(".json").write_text(
+        json.dumps({"tensorflow": tf.__version__})
+    )
+    with pytest.raises(native.NativeLibraryError, match="does not load"):
+        native.load()
+
+
+def test_isa_is_chosen() -> None:
+    assert native.isa() in ("avx512", "avx2", "portable")
+    native.use_isa("portable")
+    assert native.isa() == "portable"
+    native.use_isa("")
+    with pytest.raises(ValueError, match="mmx"):
+        native.use_isa("mmx")
