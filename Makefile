@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test goldens lint bench example wheel clean
+.PHONY: help ops check test goldens lint bench example tpu wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ help: ## Say what can be made.
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[codegen]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[codegen,tpu]" --group dev
 	@touch $@
 
 ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
@@ -41,6 +41,9 @@ bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py
+
+tpu: $(VENV)/.ready ## Compile programs for TPUs and renew the table in docs/tpu.md.
+	$(BIN)/python examples/tpu_check.py --write
 
 wheel: $(VENV)/.ready ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel
