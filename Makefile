@@ -8,10 +8,11 @@ JOBS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ops native check test fuzz sanitize goldens lint bench example wheel clean
+.PHONY: help ops check test native test-native fuzz sanitize tpu test-tpu goldens lint
+.PHONY: bench bench-native example wheel clean
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Rebuilt when the dependencies change; half an environment never counts as one.
 $(VENV)/.ready: pyproject.toml
@@ -23,21 +24,29 @@ $(VENV)/.ready: pyproject.toml
 ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
 	$(BIN)/opwright-codegen generate
 
-native: $(VENV)/.ready ## Build the native kernels against the TensorFlow in the environment.
+check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
+	$(BIN)/opwright-codegen generate --check
+
+test: $(VENV)/.ready ## Run every test but those of the native kernels and of TPUs.
+	$(BIN)/python -m pytest
+
+# What only the native kernels need: a build system, and torch to compare with.
+$(VENV)/.native: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --group native
+	@touch $@
+
+native: $(VENV)/.native ## Build the native kernels against the TensorFlow in the environment.
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DPython3_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
 	$(BIN)/cmake --build build/native --parallel $(JOBS)
 
-check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
-	$(BIN)/opwright-codegen generate --check
-
-test: native ## Run every test.
-	$(BIN)/python -m pytest
+test-native: native ## Run the tests of the native kernels.
+	$(BIN)/python -m pytest tests/native
 
 fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
 
-sanitize: $(VENV)/.ready ## Run the native tests under ASan, UBSan and TSan.
+sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \
 		$(BIN)/cmake -S . -B build/$$which -G Ninja -DOPWRIGHT_TENSORFLOW=OFF \
 			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
@@ -54,13 +63,25 @@ lint: $(VENV)/.ready ## ruff and black over what is written by hand.
 	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples
 	$(BIN)/opwright-codegen lint
 
-bench: native ## Time dispatch, generation and the RNN kernels against their peers.
+bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
+
+bench-native: native ## Time the RNN kernels against torch and Keras.
 	$(BIN)/python benchmarks/rnn.py
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py
+
+$(VENV)/.tpu: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --editable ".[codegen,tpu]"
+	@touch $@
+
+test-tpu: $(VENV)/.tpu ## Run the tests of the TPU check.
+	$(BIN)/python -m pytest tests/tpu
+
+tpu: $(VENV)/.tpu ## Compile programs for TPUs and renew the table in docs/tpu.md.
+	$(BIN)/python examples/tpu_check.py --write
 
 wheel: $(VENV)/.ready ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel

@@ -43,8 +43,8 @@ def test_error_is_the_one_shown() -> None:
 
 def test_commands_exist() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z]+)\b", README))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)\b", README))
     assert {"ops", "test"} <= named <= targets
 
     help_text = subprocess.run(

@@ -19,6 +19,7 @@ from opwright_runtime.errors import (
 )
 from opwright_runtime.lazy import registry
 from opwright_runtime.scope import Scope as Scope
+from opwright_runtime.tpu_check import check_tpu as check_tpu
 from opwright_runtime.types import (
     Operand as Operand,
     Output as Output,

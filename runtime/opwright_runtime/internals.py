@@ -14,6 +14,10 @@ from tensorflow.python.autograph.core import config as _autograph_config
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
+from tensorflow.python.eager.polymorphic_function import (
+    function_type_utils as _function_types,
+)
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import op_callbacks as _op_callbacks
 from tensorflow.python.framework import op_def_library as _op_def_library
@@ -22,9 +26,11 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.types import core as _types
 
 autograph_config: Any = _autograph_config
+compiler_ir: Any = _compiler_ir
 context: Any = _context
 core: Any = _core
 eager_execute: Any = _execute
+function_types: Any = _function_types
 kernel_registry: Any = _kernels
 op_callbacks: Any = _op_callbacks
 op_def_library: Any = _op_def_library

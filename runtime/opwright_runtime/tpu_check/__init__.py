@@ -1,0 +1,92 @@
+"""Does it compile for a TPU? Asked of libtpu's compiler, on a machine without one.
+
+`check_tpu` takes a function with example arguments, or a SavedModel; the command
+`opwright-tpu-check` does the same. Both need `pip install 'opwright[tpu]'`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from opwright_runtime.tpu_check.report import (
+    CHIPS,
+    Argument,
+    Blocker,
+    Compilation,
+    Report,
+    TpuCheckError,
+)
+
+__all__ = [
+    "CHIPS",
+    "Argument",
+    "Blocker",
+    "Compilation",
+    "Report",
+    "TpuCheckError",
+    "check_tpu",
+]
+
+DEFAULT_CHIPS = ("v5e", "v5p", "v6e")
+DEFAULT_TIMEOUT = 300.0
+
+
+def check_tpu(
+    program: Callable[..., Any] | str | os.PathLike[str],
+    *args: Any,
+    chips: Sequence[str] = DEFAULT_CHIPS,
+    signature: str | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    notify: Callable[[str], None] | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Compiles a program for TPUs and says what came of it.
+
+    The function is traced and lowered in this process, as `jit_compile=True` does it;
+    nothing runs. libtpu compiles in processes of its own, one for each chip, so that
+    whatever happens to it is a line of the report.
+
+    Args:
+        program: a `tf.function`, any callable that one can be made of (a Keras model,
+            say), or the folder of a SavedModel.
+        *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`s.
+            Their shapes and dtypes count, and the values of plain Python arguments.
+        chips: which TPUs to compile for; `CHIPS` has those there are.
+        signature: which of a SavedModel's signatures; by default "serving_default", or
+            the only one.
+        timeout: seconds that libtpu may take for each chip.
+        notify: called with a few words before each step.
+        **kwargs: as `args`, by name; for a SavedModel, a shape or `tf.TensorSpec`
+            for each input whose shape the signature leaves open.
+
+    Raises:
+        TpuCheckError: there is nothing to compile: libtpu is not installed, a chip or
+            signature is unknown, a shape is not fixed.
+    """
+    from opwright_runtime.tpu_check import compiler, lowering
+
+    compiler.require(chips)
+    say = notify or (lambda step: None)
+    if isinstance(program, (str, os.PathLike)):
+        if args:
+            raise TpuCheckError("the inputs of a SavedModel are given by name")
+        say("reading the SavedModel")
+        traced = lowering.from_saved_model(Path(program), signature, kwargs)
+    elif signature is not None:
+        raise TpuCheckError("a function has no signatures; they are a SavedModel's")
+    else:
+        say("tracing")
+        traced = lowering.from_function(program, args, kwargs)
+
+    say("lowering to XLA")
+    lowered = lowering.lower(traced)
+    if not isinstance(lowered, bytes):
+        return Report(traced.name, traced.arguments, blockers=lowered)
+    return Report(
+        traced.name,
+        traced.arguments,
+        compilations=tuple(compiler.compile_each(lowered, chips, timeout, say)),
+    )

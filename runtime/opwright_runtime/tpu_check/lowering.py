@@ -1,0 +1,266 @@
+"""From a function or a SavedModel to the HLO module that a TPU's compiler takes."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime.internals import compiler_ir, function_types
+from opwright_runtime.kernels import kernels
+from opwright_runtime.tpu_check.report import Argument, Blocker, TpuCheckError
+
+# Dtypes that XLA has no values of.
+_FOREIGN = (tf.string, tf.variant, tf.resource)
+
+# How the messages of TensorFlow's compiler name the node at fault.
+_NODE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
+
+# Code of these packages is never the user's.
+_LIBRARIES = ("tensorflow", "keras", "tf_keras", "opwright", "opwright_runtime")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function traced for arguments of fixed shapes.
+
+    Attributes:
+        name: the function's or the signature's.
+        function: TensorFlow's ConcreteFunction.
+        specs: shape and dtype of each argument that the caller passes, flat.
+        arguments: those, and what the function captured, in the order of the program's.
+        has_sources: whether the graph's ops know the lines of code that made them.
+    """
+
+    name: str
+    function: Any
+    specs: tuple[tf.TensorSpec, ...]
+    arguments: tuple[Argument, ...]
+    has_sources: bool
+
+
+def from_function(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Traced:
+    """Traces a function for example arguments."""
+    name = str(
+        getattr(function, "__name__", None)
+        or getattr(function, "name", None)
+        or type(function).__name__
+    )
+    if not hasattr(function, "get_concrete_function"):
+        function = tf.function(function)
+    try:
+        concrete = function.get_concrete_function(*args, **kwargs)
+    except Exception as error:
+        raise TpuCheckError(f"{name} cannot be traced: {error}") from error
+    # What was traced may be more general: by an input_signature, or by earlier traces.
+    exact, _ = function_types.make_canonicalized_monomorphic_type(
+        args, kwargs, {}, function.function_type
+    )
+    return _traced(name, concrete, tuple(exact.flat_inputs), has_sources=True)
+
+
+def from_saved_model(
+    folder: Path, name: str | None, given: Mapping[str, Any]
+) -> Traced:
+    """Reads a signature of a SavedModel.
+
+    Shapes that it leaves open are settled by what is `given` for the input: a shape, or
+    whatever has a shape and dtype.
+    """
+    if not tf.saved_model.contains_saved_model(str(folder)):
+        raise TpuCheckError(f"{folder}: no SavedModel there")
+    model = tf.saved_model.load(str(folder))
+    signatures = dict(model.signatures)
+    names = ", ".join(signatures) or "none"
+    if name is None and len(signatures) == 1:
+        (name,) = signatures
+    name = name or "serving_default"
+    if name not in signatures:
+        raise TpuCheckError(f"{folder}: no signature {name!r}; there are: {names}")
+
+    concrete = signatures[name]
+    inputs = {_name(tensor): tensor for tensor in _passed(concrete)}
+    unknown = [each for each in given if each not in inputs]
+    if unknown:
+        raise TpuCheckError(
+            f"{name} has no input {unknown[0]!r}; there are: {', '.join(inputs)}"
+        )
+    specs = []
+    for each, tensor in inputs.items():
+        example = given.get(each, tensor)
+        shape = tf.TensorShape(getattr(example, "shape", example))
+        spec = tf.TensorSpec(shape, getattr(example, "dtype", tensor.dtype))
+        if spec.dtype != tensor.dtype or not tensor.shape.is_compatible_with(shape):
+            raise TpuCheckError(
+                f"{name}: input {each!r} is {_shown(tensor)}, not {_shown(spec)}"
+            )
+        specs.append(spec)
+    traced = _traced(name, concrete, tuple(specs), has_sources=False)
+    # Its variables live as long as the model does.
+    concrete._opwright_model = model
+    return traced
+
+
+def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
+    """The serialized HLO module, or what in the function keeps XLA from making one."""
+    foreign = tuple(
+        Blocker(argument.kind, argument.name, f"XLA has no values of {argument.dtype}")
+        for argument in traced.arguments
+        if tf.as_dtype(argument.dtype) in _FOREIGN
+    )
+    if foreign:
+        # The ops that use a captured tensor say more than the number it is known by.
+        named = tuple(each for each in foreign if each.op != "captured")
+        return (*named, *_unsupported(traced)) or foreign
+    try:
+        # For the default device, not for "TPU": HLO is the same for all, and the
+        # lowering for a device that is not there fails on constants.
+        generate = compiler_ir.from_concrete_function(
+            traced.function, list(traced.specs)
+        )
+        module: bytes = generate(stage="hlo_serialized")
+        return module
+    except (ValueError, tf.errors.OpError, NotImplementedError) as error:
+        return _blockers(traced, str(error))
+
+
+def _traced(
+    name: str, concrete: Any, specs: tuple[tf.TensorSpec, ...], *, has_sources: bool
+) -> Traced:
+    passed = [
+        _argument(_name(tensor), "argument", spec)
+        for tensor, spec in zip(_passed(concrete), specs, strict=True)
+    ]
+    variables = {id(variable.handle): variable for variable in concrete.variables}
+    captured = []
+    for number, tensor in enumerate(concrete.captured_inputs):
+        variable = variables.get(id(tensor))
+        if variable is not None:
+            captured.append(_argument(variable.name, "variable", variable))
+        else:
+            captured.append(_argument(f"captured_{number}", "captured", tensor))
+    return Traced(name, concrete, specs, (*passed, *captured), has_sources)
+
+
+def _passed(concrete: Any) -> list[Any]:
+    """The placeholders of what the caller passes; captures come after them."""
+    inputs: list[Any] = concrete.inputs
+    return inputs[: len(inputs) - len(concrete.captured_inputs)]
+
+
+def _name(tensor: Any) -> str:
+    return str(tensor.op.name)
+
+
+def _argument(name: str, kind: Any, spec: Any) -> Argument:
+    if not spec.shape.is_fully_defined():
+        raise TpuCheckError(
+            f"{kind} {name!r} has shape {_shape(spec.shape)}, and a TPU program takes"
+            " fixed shapes: give an example or a tf.TensorSpec with every dimension"
+        )
+    shape = tuple(spec.shape.as_list())
+    size = 0 if spec.dtype in _FOREIGN else spec.dtype.size * spec.shape.num_elements()
+    return Argument(name.partition(":")[0], kind, spec.dtype.name, shape, size)
+
+
+def _shape(shape: tf.TensorShape) -> str:
+    return "unknown" if shape.rank is None else str(tuple(shape.as_list()))
+
+
+def _shown(spec: Any) -> str:
+    return f"{spec.dtype.name} of shape {_shape(spec.shape)}"
+
+
+def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:
+    """What a refusal is about: not the first unsupported op only, but all."""
+    if unsupported := _unsupported(traced):
+        return unsupported
+    reason = _sentence(message)
+    named = {name for pair in _NODE.findall(message) for name in pair}
+    for op in _operations(traced.function.graph, set()):
+        if op.name in named:
+            return (_blocker(traced, op, reason),)
+    return (Blocker("", "", reason),)
+
+
+def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
+    """The ops that XLA has no kernels for."""
+    return tuple(
+        _blocker(traced, op, reason)
+        for op in _operations(traced.function.graph, set())
+        if (reason := _no_kernel(op))
+    )
+
+
+def _blocker(traced: Traced, op: Any, reason: str) -> Blocker:
+    where, code = _source(op) if traced.has_sources else (None, None)
+    return Blocker(op.type, op.name, reason, where, code)
+
+
+def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:
+    """The ops of a graph, and of the functions that they call."""
+    for op in graph.get_operations():
+        yield op
+        for value in op.node_def.attr.values():
+            for called in (value.func, *value.list.func):
+                function = called.name and graph._get_function(called.name)
+                if function and called.name not in seen:
+                    seen.add(called.name)
+                    yield from _operations(function.graph, seen)
+
+
+def _no_kernel(op: Any) -> str | None:
+    """Why no kernel of XLA's fits an op; None if one does."""
+    rows = [row for row in kernels(op.type) if row.device == "XLA"]
+    if op.type == "Placeholder" or any(_fits(op, row.dtypes) for row in rows):
+        return None
+    if not rows:
+        return "XLA has no kernel for it"
+    refused = {
+        f"{attr}={_dtype(op, attr).name}": None
+        for row in rows
+        for attr, allowed in row.dtypes.items()
+        if _dtype(op, attr) not in allowed
+    }
+    return f"XLA has no kernel for {', '.join(refused)}"
+
+
+def _fits(op: Any, dtypes: Mapping[str, tuple[tf.DType, ...]]) -> bool:
+    return all(_dtype(op, attr) in allowed for attr, allowed in dtypes.items())
+
+
+def _dtype(op: Any, attr: str) -> tf.DType:
+    value = op.get_attr(attr)
+    return tf.as_dtype(value[0] if isinstance(value, list) else value)
+
+
+def _sentence(message: str) -> str:
+    """The sentence of a message that says what is wrong."""
+    text = message.removeprefix("Failed getting HLO text: '")
+    return text.strip().splitlines()[0].strip().removesuffix("'")
+
+
+def _source(op: Any) -> tuple[str | None, str | None]:
+    """File and line of the user's code that made an op, and that line."""
+    folders = tuple(
+        f"{Path(file).parent}/"
+        for name in _LIBRARIES
+        if (file := getattr(sys.modules.get(name), "__file__", None))
+    )
+    frames = [f for f in op.traceback if not f.filename.startswith(folders)]
+    if not frames:
+        return None, None
+    frame = frames[-1]
+    path = Path(frame.filename)
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    code = linecache.getline(frame.filename, frame.lineno).strip()
+    return f"{path}:{frame.lineno}", code or None

@@ -1,0 +1,147 @@
+"""A report as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from opwright_runtime.tpu_check.report import CHIPS, Blocker, Compilation, Report
+
+# Files and pipes get what reads well in them; the rows below fit.
+WIDTH = 100
+
+_SHOWN = 8
+
+
+def text(report: Report) -> str:
+    """The report as plain text."""
+    file = StringIO()
+    Console(file=file, width=WIDTH, color_system=None).print(render(report))
+    lines = file.getvalue().splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def render(report: Report) -> RenderableType:
+    """The report for a console of rich's."""
+    return Group(*_parts(report))
+
+
+def _parts(report: Report) -> Iterator[RenderableType]:
+    refused = [each.chip for each in report.compilations if not each.compiles]
+    if report.blockers:
+        verdict, style = "does not compile for TPU", "red"
+    elif refused:
+        verdict, style = f"does not compile for {_and(refused)}", "red"
+    else:
+        chips = [each.chip for each in report.compilations]
+        verdict, style = f"compiles for {_and(chips)}", "green"
+    yield Text.assemble((report.program, "bold"), " ", (verdict, style))
+
+    if report.arguments:
+        yield ""
+        yield _arguments(report)
+    if report.blockers:
+        yield ""
+        yield _blockers(report.blockers)
+    compiled = [each for each in report.compilations if each.compiles]
+    if compiled:
+        yield ""
+        yield _compilations(compiled)
+    for each in report.compilations:
+        if each.error is not None:
+            yield ""
+            yield Text.assemble((each.chip, "bold"), ": ", each.error.strip())
+
+
+def _arguments(report: Report) -> Table:
+    table = _table()
+    table.add_column("argument", overflow="fold")
+    table.add_column("kind")
+    table.add_column("dtype")
+    table.add_column("shape")
+    table.add_column("size", justify="right")
+    rows = report.arguments
+    if len(rows) > _SHOWN:
+        # The largest are the ones that matter; all are in the report.
+        rows = tuple(sorted(rows, key=lambda row: -row.bytes)[: _SHOWN - 1])
+    for row in rows:
+        shape = "x".join(map(str, row.shape)) or "scalar"
+        table.add_row(Text(row.name), row.kind, row.dtype, shape, size(row.bytes))
+    if rows is not report.arguments:
+        rest = sum(row.bytes for row in report.arguments) - sum(r.bytes for r in rows)
+        more = len(report.arguments) - len(rows)
+        table.add_row(f"{more} smaller ones", "", "", "", size(rest))
+    return table
+
+
+def _blockers(blockers: tuple[Blocker, ...]) -> Table:
+    table = _table()
+    for header in ("op", "name", "why"):
+        table.add_column(header, overflow="fold")
+    table.add_column("where", no_wrap=True, max_width=40)
+    for each in blockers:
+        where = Text(each.where or "")
+        if each.code:
+            where.append(f"\n  {each.code}", "dim")
+        table.add_row(Text(each.op), Text(each.name), Text(each.reason), where)
+    return table
+
+
+def _compilations(compilations: list[Compilation]) -> Table:
+    table = _table()
+    table.add_column("chip")
+    for header in (
+        *("memory", "arguments", "outputs", "in place", "temporaries", "code"),
+        *("FLOPs", "accessed", "took"),
+    ):
+        table.add_column(header, justify="right")
+    for each in compilations:
+        table.add_row(
+            each.chip,
+            size(CHIPS[each.chip].hbm),
+            size(each.argument_bytes),
+            size(each.output_bytes),
+            size(each.alias_bytes),
+            size(each.temporary_bytes),
+            size(each.code_bytes),
+            count(each.flops),
+            size(each.bytes_accessed),
+            f"{each.seconds:.1f} s",
+        )
+    return table
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+
+
+def size(number: float | None) -> str:
+    """Bytes in the unit that suits them."""
+    return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def count(number: float | None) -> str:
+    """A count in thousands, millions, ..."""
+    return _scaled(number, 1000, ("", "k", "M", "G", "T", "P"))
+
+
+def _scaled(number: float | None, step: int, units: tuple[str, ...]) -> str:
+    # XLA says -1 of what it cannot estimate.
+    if number is None or number < 0:
+        return "unknown"
+    power = 0
+    while number >= step and power + 1 < len(units):
+        number /= step
+        power += 1
+    digits = f"{number:.1f}".removesuffix(".0") if number < 100 else f"{number:.0f}"
+    return f"{digits} {units[power]}".rstrip()
+
+
+def _and(words: list[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,86 @@
+"""Compiles one HLO module for one TPU, in a process that libtpu may take down.
+
+    python -m opwright_runtime.tpu_check.worker TOPOLOGY HLO RESULT
+
+Reads the module from the file HLO, writes what came of it to the file RESULT as JSON.
+TensorFlow is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+from jax.extend.mlir import ir
+from jax.interpreters import mlir
+from jaxlib import xla_client
+
+_to_stablehlo: Any = getattr(xla_client, "_xla").mlir.hlo_to_stablehlo  # noqa: B009
+
+
+def main(topology: str, hlo: str, result: str) -> None:
+    device: Any = topologies.get_topology_desc(topology, platform="tpu").devices[0]
+    start = time.monotonic()
+    try:
+        with mlir.make_ir_context():
+            module = ir.Module.parse(_to_stablehlo(Path(hlo).read_bytes()))
+            _drop_copies(module)
+            executable = device.client.compile(
+                # The jax that Python 3.10 gets takes bytecode, today's the module.
+                _bytecode(module) if jax.__version_info__ < (0, 10) else module,
+                xla_client.DeviceList((device,)),
+                xla_client.CompileOptions(),
+            )
+        found: dict[str, Any] = _facts(executable)
+    except Exception as error:
+        found = {"error": str(error)}
+    found["seconds"] = time.monotonic() - start
+    Path(result).write_text(json.dumps(found), "utf-8")
+
+
+def _drop_copies(module: Any) -> None:
+    """Takes out the copies that TensorFlow puts before the new values of variables.
+
+    StableHLO has no such op, and libtpu makes its own where buffers demand them.
+    """
+    copies: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "mhlo.copy":
+            copies.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for copy in copies:
+        copy.results[0].replace_all_uses_with(copy.operands[0])
+        copy.erase()
+
+
+def _bytecode(module: Any) -> bytes:
+    buffer = BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _facts(executable: Any) -> dict[str, Any]:
+    memory = executable.get_compiled_memory_stats()
+    cost = executable.cost_analysis()
+    return {
+        "argument_bytes": memory.argument_size_in_bytes,
+        "output_bytes": memory.output_size_in_bytes,
+        "alias_bytes": memory.alias_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "code_bytes": memory.generated_code_size_in_bytes,
+        "flops": cost.get("flops"),
+        "bytes_accessed": cost.get("bytes accessed"),
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,213 @@
+"""`check_tpu` with the real libtpu: what compiles, what does not, and what is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from programs import dense, spell
+
+from opwright import check_tpu
+from opwright_runtime.tpu_check import Report, TpuCheckError, compiler
+
+FLOAT = tf.TensorSpec([8, 4], tf.float32)
+ONE = ("v5e",)
+
+M, K, N = 128, 256, 512
+
+
+@pytest.fixture(scope="module")
+def product() -> Report:
+    return check_tpu(dense, tf.TensorSpec([M, K]), tf.TensorSpec([K, N]))
+
+
+def test_product_compiles_for_every_chip(product: Report) -> None:
+    assert product.compiles
+    assert [each.chip for each in product.compilations] == ["v5e", "v5p", "v6e"]
+
+
+def test_flops_of_a_product(product: Report) -> None:
+    for each in product.compilations:
+        assert each.flops == pytest.approx(2 * M * K * N, rel=0.05)
+
+
+def test_memory_of_a_product(product: Report) -> None:
+    for each in product.compilations:
+        assert each.argument_bytes == 4 * (M * K + K * N)
+        assert each.output_bytes == 4 * M * N
+        assert each.alias_bytes == 0
+        assert each.code_bytes and each.code_bytes > 1000
+        assert each.bytes_accessed and each.bytes_accessed >= 4 * (
+            M * K + K * N + M * N
+        )
+
+
+def test_report_as_text_and_json(product: Report) -> None:
+    text = str(product)
+    assert text.startswith("dense compiles for v5e, v5p and v6e\n")
+    assert "33.6 M" in text and "640 KiB" in text
+    assert max(map(len, text.splitlines())) <= 100
+    found = json.loads(json.dumps(product.as_dict()))
+    assert found["compiles"] and found["blockers"] == []
+    assert found["arguments"][1] == {
+        "name": "w",
+        "kind": "argument",
+        "dtype": "float32",
+        "shape": [K, N],
+        "bytes": 4 * K * N,
+    }
+    assert found["compilations"][0]["flops"] == product.compilations[0].flops
+
+
+def test_keras_model_forward_and_training_step() -> None:
+    model = keras.Sequential(
+        [keras.Input([4]), keras.layers.Dense(3, name="last")], name="small"
+    )
+    optimizer = keras.optimizers.SGD()
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x) - y))
+        weights = model.trainable_variables
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, weights), weights, strict=True)
+        )
+        return loss
+
+    forward = check_tpu(model, FLOAT, chips=ONE)
+    assert forward.compiles and forward.program == "small"
+    kinds = {each.name: each.kind for each in forward.arguments[1:]}
+    assert kinds == {"small/last/kernel": "variable", "small/last/bias": "variable"}
+
+    training = check_tpu(step, FLOAT, tf.TensorSpec([8, 3]))
+    assert training.compiles
+    # The step writes kernel and bias: both are updated in place.
+    assert all(each.alias_bytes for each in training.compilations)
+    assert model.weights[0].value.shape == (4, 3)
+
+
+def test_while_loop() -> None:
+    def power(x: tf.Tensor) -> tf.Tensor:
+        y = x
+        for _ in tf.range(5):
+            y = tf.tanh(y @ x)
+        return y
+
+    assert check_tpu(power, tf.TensorSpec([8, 8]), chips=ONE).compiles
+
+
+def test_python_arguments_and_arrays() -> None:
+    def scaled(inputs: dict[str, tf.Tensor], double: bool) -> tf.Tensor:
+        return inputs["a"] * 2 if double else tf.strings.as_string(inputs["a"])
+
+    report = check_tpu(scaled, {"a": tf.ones([8])}, double=True, chips=ONE)
+    assert report.compiles
+    assert not check_tpu(scaled, {"a": tf.ones([8])}, double=False, chips=ONE).compiles
+
+
+def test_unsupported_ops_are_named_with_their_lines() -> None:
+    report = check_tpu(spell, FLOAT)
+    assert not report.compiles and report.compilations == ()
+    assert [each.op for each in report.blockers] == ["AsString", "StringLength"]
+    first = report.blockers[0]
+    assert first.name == "AsString" and first.reason == "XLA has no kernel for it"
+    assert first.where and Path(first.where.rpartition(":")[0]).name == "programs.py"
+    assert first.code and first.code.endswith("# not for TPUs")
+    assert "AsString" in str(report) and "programs.py" in str(report)
+
+
+def test_unsupported_op_in_the_body_of_a_loop() -> None:
+    def loop(x: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(3):
+            x = tf.ensure_shape(tf.numpy_function(lambda y: y, [x], tf.float32), [8, 4])
+        return x
+
+    (blocker,) = check_tpu(loop, FLOAT).blockers
+    assert blocker.op == "PyFunc" and blocker.name.startswith("while/")
+    assert blocker.where and "test_check.py" in blocker.where
+
+
+def test_shape_that_depends_on_a_value() -> None:
+    def filled(n: tf.Tensor) -> tf.Tensor:
+        return tf.fill([n], 1.0)
+
+    (blocker,) = check_tpu(filled, tf.TensorSpec([], tf.int32)).blockers
+    assert blocker.op == "Fill" and "compile-time constant" in blocker.reason
+    assert blocker.code == "return tf.fill([n], 1.0)"
+
+
+def test_dtype_and_table_that_xla_has_not() -> None:
+    initial = tf.lookup.KeyValueTensorInitializer(tf.constant([1]), tf.constant([2]))
+    table = tf.lookup.StaticHashTable(initial, 0)
+    report = check_tpu(table.lookup, tf.TensorSpec([8], tf.int32))
+    assert [each.op for each in report.blockers] == ["LookupTableFindV2"]
+
+    report = check_tpu(tf.identity, tf.TensorSpec([8], tf.string))
+    assert report.blockers[0].op == "argument"
+    assert report.blockers[1].reason == "XLA has no kernel for T=string"
+
+
+def test_too_large_for_the_memory_of_a_chip() -> None:
+    report = check_tpu(
+        tf.linalg.matrix_transpose, tf.TensorSpec([2**17, 2**16]), chips=ONE
+    )
+    assert not report.compiles
+    assert "exceeds available HBM" in (report.compilations[0].error or "")
+    assert "does not compile for v5e" in str(report)
+
+
+def test_dynamic_shape_is_refused_by_name() -> None:
+    with pytest.raises(TpuCheckError, match=r"argument 'w' has shape \(None, 4\)"):
+        check_tpu(dense, FLOAT, tf.TensorSpec([None, 4]))
+
+
+def test_the_shapes_of_the_call_count_not_those_of_the_trace() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None, 4])])
+    def doubled(x: tf.Tensor) -> tf.Tensor:
+        return x * 2
+
+    report = check_tpu(doubled, FLOAT, chips=ONE)
+    assert report.compiles and report.arguments[0].shape == (8, 4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"chips": ["v9"]}, "chips must be of v4, v5e, v5p, v6e, not 'v9'"),
+        ({"chips": []}, "not none"),
+        ({"signature": "serve"}, "a function has no signatures"),
+        ({"extra": 1}, "dense cannot be traced: .*extra"),
+    ],
+)
+def test_wrong_calls(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(TpuCheckError, match=message):
+        check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), **wrong)
+
+
+def test_missing_libtpu_is_said_with_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiler, "find_spec", lambda name: name != "libtpu")
+    with pytest.raises(TpuCheckError, match=r"libtpu.*pip install 'opwright\[tpu\]'"):
+        check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]))
+
+
+def test_compiler_that_dies_is_a_line_of_the_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "jax.py").write_text("import os; os.abort()")
+    monkeypatch.syspath_prepend(tmp_path)
+    report = check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), chips=ONE)
+    assert not report.compiles
+    assert "died (SIGABRT)" in (report.compilations[0].error or "")
+
+
+def test_compiler_that_takes_too_long_is_stopped() -> None:
+    report = check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), chips=ONE, timeout=0.05)
+    (stopped,) = report.compilations
+    assert stopped.error == "libtpu was not done after 0.05 s; stopped"
+    assert stopped.seconds < 5
