@@ -114,7 +114,7 @@ class BarrierTakeMany(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: reference to string.
             num_elements: int32.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -263,7 +263,7 @@ class BatchFunction(Op):
             num_batch_threads: int.
             max_batch_size: int.
             batch_timeout_micros: int.
-            Tout: list(dtype). at least 1 values.
+            Tout: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -113,7 +113,7 @@ class DecodeProtoV2(Op):
             bytes: string.
             message_type: string.
             field_names: list(string).
-            output_types: list(dtype). at least 0 values.
+            output_types: list(dtype).
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -91,7 +91,7 @@ class EagerPyFunc(Op):
             scope: graph, name, device and control dependencies of the op.
             input: list of tensors of `Tin`.
             token: string.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -102,7 +102,7 @@ class If(Op):
             scope: graph, name, device and control dependencies of the op.
             cond: `Tcond`.
             input: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             then_branch: func.
             else_branch: func.
             options: merged field by field; the last explicit one wins.

@@ -50,7 +50,7 @@ class InitializeTableFromTextFile(Op):
         """Optional attributes of InitializeTableFromTextFile.
 
         Attributes:
-            vocab_size: int. at least -1.
+            vocab_size: int. At least -1.
             delimiter: string.
             offset: int.
         """
@@ -97,8 +97,8 @@ class InitializeTableFromTextFile(Op):
             scope: graph, name, device and control dependencies of the op.
             table_handle: reference to string.
             filename: string.
-            key_index: int. at least -2.
-            value_index: int. at least -2.
+            key_index: int. At least -2.
+            value_index: int. At least -2.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -53,7 +53,7 @@ class InitializeTableFromTextFileV2(Op):
         """Optional attributes of InitializeTableFromTextFileV2.
 
         Attributes:
-            vocab_size: int. at least -1.
+            vocab_size: int. At least -1.
             delimiter: string.
             offset: int.
         """
@@ -100,8 +100,8 @@ class InitializeTableFromTextFileV2(Op):
             scope: graph, name, device and control dependencies of the op.
             table_handle: resource.
             filename: string.
-            key_index: int. at least -2.
-            value_index: int. at least -2.
+            key_index: int. At least -2.
+            value_index: int. At least -2.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -59,8 +59,8 @@ class MapStage(Op):
         """Optional attributes of MapStage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """

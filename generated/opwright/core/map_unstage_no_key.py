@@ -62,8 +62,8 @@ class MapUnstageNoKey(Op):
         """Optional attributes of MapUnstageNoKey.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -117,7 +117,7 @@ class MapUnstageNoKey(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             indices: int32.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -50,8 +50,8 @@ class OrderedMapIncompleteSize(Op):
         """Optional attributes of OrderedMapIncompleteSize.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """

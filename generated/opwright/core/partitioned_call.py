@@ -105,7 +105,7 @@ class PartitionedCall(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             f: func.
             options: merged field by field; the last explicit one wins.
 

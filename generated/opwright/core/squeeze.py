@@ -49,7 +49,7 @@ class Squeeze(Op, Generic[T]):
         """Optional attributes of Squeeze.
 
         Attributes:
-            squeeze_dims: list(int). at least 0 values.
+            squeeze_dims: list(int).
         """
 
         __slots__ = ("squeeze_dims",)

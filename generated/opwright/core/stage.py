@@ -46,8 +46,8 @@ class Stage(Op):
         """Optional attributes of Stage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """

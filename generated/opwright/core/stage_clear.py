@@ -46,8 +46,8 @@ class StageClear(Op):
         """Optional attributes of StageClear.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """

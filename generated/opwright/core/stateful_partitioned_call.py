@@ -107,7 +107,7 @@ class StatefulPartitionedCall(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             f: func.
             options: merged field by field; the last explicit one wins.
 

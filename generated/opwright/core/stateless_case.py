@@ -94,8 +94,8 @@ class StatelessCase(Op):
             scope: graph, name, device and control dependencies of the op.
             branch_index: int32.
             input: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
-            branches: list(func). at least 1 values.
+            Tout: list(dtype).
+            branches: list(func). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -77,7 +77,7 @@ class Unpack(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            num: int. at least 0.
+            num: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:

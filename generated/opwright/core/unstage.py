@@ -50,8 +50,8 @@ class Unstage(Op):
         """Optional attributes of Unstage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -101,7 +101,7 @@ class Unstage(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

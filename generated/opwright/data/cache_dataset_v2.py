@@ -104,8 +104,8 @@ class CacheDatasetV2(Op):
             input_dataset: variant.
             filename: string.
             cache: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

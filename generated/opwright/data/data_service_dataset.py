@@ -157,8 +157,8 @@ class DataServiceDataset(Op):
             job_name: string.
             max_outstanding_requests: int64.
             iteration_counter: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -175,8 +175,8 @@ class DataServiceDatasetV4(Op):
             num_consumers: int64.
             max_outstanding_requests: int64.
             iteration_counter: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             uncompress_fn: func.
             options: merged field by field; the last explicit one wins.
 

@@ -52,7 +52,7 @@ class DatasetToGraph(Op):
         """Optional attributes of DatasetToGraph.
 
         Attributes:
-            stateful_whitelist: list(string). at least 0 values.
+            stateful_whitelist: list(string).
             allow_stateful: bool.
             strip_device_assignment: bool.
         """

@@ -115,8 +115,8 @@ class GeneratorDataset(Op):
             init_func: func.
             next_func: func.
             finalize_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

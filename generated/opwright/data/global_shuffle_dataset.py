@@ -116,8 +116,8 @@ class GlobalShuffleDataset(Op):
             seed: int64.
             seed2: int64.
             seed_generator: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

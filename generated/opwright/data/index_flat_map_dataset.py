@@ -114,8 +114,8 @@ class IndexFlatMapDataset(Op):
             output_cardinality: int64.
             map_func: func.
             index_map_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

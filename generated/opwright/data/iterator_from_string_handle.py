@@ -56,8 +56,8 @@ class IteratorFromStringHandle(Op):
         """Optional attributes of IteratorFromStringHandle.
 
         Attributes:
-            output_types: list(dtype). at least 0 values.
-            output_shapes: list(shape). at least 0 values.
+            output_types: list(dtype).
+            output_shapes: list(shape).
         """
 
         __slots__ = ("output_types", "output_shapes")

@@ -57,8 +57,8 @@ class IteratorFromStringHandleV2(Op):
         """Optional attributes of IteratorFromStringHandleV2.
 
         Attributes:
-            output_types: list(dtype). at least 0 values.
-            output_shapes: list(shape). at least 0 values.
+            output_types: list(dtype).
+            output_shapes: list(shape).
         """
 
         __slots__ = ("output_types", "output_shapes")

@@ -60,8 +60,8 @@ class MultiDeviceIteratorFromStringHandle(Op):
         """Optional attributes of MultiDeviceIteratorFromStringHandle.
 
         Attributes:
-            output_types: list(dtype). at least 0 values.
-            output_shapes: list(shape). at least 0 values.
+            output_types: list(dtype).
+            output_shapes: list(shape).
         """
 
         __slots__ = ("output_types", "output_shapes")

@@ -99,8 +99,8 @@ class OptimizeDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             optimizations: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

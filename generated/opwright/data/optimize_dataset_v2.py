@@ -106,8 +106,8 @@ class OptimizeDatasetV2(Op):
             optimizations_enabled: string.
             optimizations_disabled: string.
             optimizations_default: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -103,7 +103,7 @@ class PaddedBatchDataset(Op):
             batch_size: int64.
             padded_shapes: list of `N` tensors, each int64.
             padding_values: list of tensors of `Toutput_types`.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -114,7 +114,7 @@ class PaddedBatchDatasetV2(Op):
             padded_shapes: list of `N` tensors, each int64.
             padding_values: list of tensors of `Toutput_types`.
             drop_remainder: bool.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

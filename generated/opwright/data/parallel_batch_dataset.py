@@ -123,8 +123,8 @@ class ParallelBatchDataset(Op):
             batch_size: int64.
             num_parallel_calls: int64.
             drop_remainder: bool.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -121,8 +121,8 @@ class ParallelInterleaveDatasetV3(Op):
             block_length: int64.
             num_parallel_calls: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -138,8 +138,8 @@ class ParallelMapDataset(Op):
             other_arguments: list of tensors of `Targuments`.
             num_parallel_calls: int32.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

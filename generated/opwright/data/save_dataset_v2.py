@@ -116,8 +116,8 @@ class SaveDatasetV2(Op):
             path: string.
             shard_func_other_args: list of tensors of `Tshard_func_args`.
             shard_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -113,8 +113,8 @@ class ShuffleDataset(Op):
             buffer_size: int64.
             seed: int64.
             seed2: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

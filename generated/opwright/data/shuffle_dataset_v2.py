@@ -104,8 +104,8 @@ class ShuffleDatasetV2(Op):
             input_dataset: variant.
             buffer_size: int64.
             seed_generator: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

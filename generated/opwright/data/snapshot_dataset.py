@@ -222,8 +222,8 @@ class SnapshotDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             path: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

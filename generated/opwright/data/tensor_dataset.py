@@ -92,7 +92,7 @@ class TensorDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             components: list of tensors of `Toutput_types`.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

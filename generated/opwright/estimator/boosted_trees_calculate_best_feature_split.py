@@ -118,7 +118,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
             l2: float32.
             tree_complexity: float32.
             min_node_weight: float32.
-            logits_dimension: int. at least 1.
+            logits_dimension: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -58,7 +58,7 @@ class FIFOQueueV2(Op):
         """Optional attributes of FIFOQueueV2.
 
         Attributes:
-            shapes: list(shape). at least 0 values.
+            shapes: list(shape).
             capacity: int.
             container: string.
             shared_name: string.
@@ -112,7 +112,7 @@ class FIFOQueueV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -99,14 +99,11 @@ class ParseSingleSequenceExample(Op):
         """Optional attributes of ParseSingleSequenceExample.
 
         Attributes:
-            context_sparse_types: list(dtype), one of float32, int64, string. at least 0
-                values.
-            feature_list_dense_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            context_dense_shapes: list(shape). at least 0 values.
-            feature_list_sparse_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            feature_list_dense_shapes: list(shape). at least 0 values.
+            context_sparse_types: list(dtype), one of float32, int64, string.
+            feature_list_dense_types: list(dtype), one of float32, int64, string.
+            context_dense_shapes: list(shape).
+            feature_list_sparse_types: list(dtype), one of float32, int64, string.
+            feature_list_dense_shapes: list(shape).
         """
 
         __slots__ = (

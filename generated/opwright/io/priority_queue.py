@@ -57,7 +57,7 @@ class PriorityQueue(Op):
         """Optional attributes of PriorityQueue.
 
         Attributes:
-            component_types: list(dtype). at least 0 values.
+            component_types: list(dtype).
             capacity: int.
             container: string.
             shared_name: string.
@@ -111,7 +111,7 @@ class PriorityQueue(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            shapes: list(shape). at least 0 values.
+            shapes: list(shape).
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -90,7 +90,7 @@ class QueueDequeueMany(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: reference to string.
             n: int32.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

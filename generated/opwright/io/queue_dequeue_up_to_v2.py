@@ -92,7 +92,7 @@ class QueueDequeueUpToV2(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: resource.
             n: int32.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -87,7 +87,7 @@ class QueueDequeueV2(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             handle: resource.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -95,8 +95,8 @@ class LoadAndRemapMatrix(Op):
             row_remapping: int64.
             col_remapping: int64.
             initializing_values: float32.
-            num_rows: int. at least 0.
-            num_cols: int. at least 1.
+            num_rows: int. At least 0.
+            num_cols: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -91,8 +91,8 @@ class AvgPool(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

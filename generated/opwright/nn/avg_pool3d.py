@@ -91,8 +91,8 @@ class AvgPool3D(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

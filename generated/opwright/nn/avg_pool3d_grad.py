@@ -101,8 +101,8 @@ class AvgPool3DGrad(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             orig_input_shape: int32.
             grad: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

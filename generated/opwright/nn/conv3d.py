@@ -99,7 +99,7 @@ class Conv3D(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
             filter: `T`.
-            strides: list(int). at least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

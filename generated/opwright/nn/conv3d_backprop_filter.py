@@ -110,7 +110,7 @@ class Conv3DBackpropFilter(Op, Generic[T]):
             input: `T`.
             filter: `T`.
             out_backprop: `T`.
-            strides: list(int). at least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

@@ -110,7 +110,7 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
             input: `T`.
             filter_sizes: int32.
             out_backprop: `T`.
-            strides: list(int). at least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

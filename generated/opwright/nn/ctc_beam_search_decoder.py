@@ -108,8 +108,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             inputs: `T`.
             sequence_length: int32.
-            beam_width: int. at least 1.
-            top_paths: int. at least 1.
+            beam_width: int. At least 1.
+            top_paths: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:

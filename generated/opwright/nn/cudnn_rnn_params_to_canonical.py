@@ -176,7 +176,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
             input_size: int32, []. Size of the input of the first layer.
             params: `T`, [params_size]. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
-            num_params: int. at least 1. Number of weight matrices, and of biases:
+            num_params: int. At least 1. Number of weight matrices, and of biases:
                 layers * dirs * 2 * gates.
             options: merged field by field; the last explicit one wins.
 

@@ -82,7 +82,7 @@ class DepthToSpace(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            block_size: int. at least 2.
+            block_size: int. At least 2.
             options: merged field by field; the last explicit one wins.
 
         Raises:

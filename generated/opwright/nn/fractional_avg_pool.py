@@ -132,7 +132,7 @@ class FractionalAvgPool(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            pooling_ratio: list(float). at least 4 values.
+            pooling_ratio: list(float). At least 4 values.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -109,8 +109,8 @@ class MaxPool3DGrad(Op, Generic[T]):
             orig_input: `TInput`.
             orig_output: `TInput`.
             grad: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

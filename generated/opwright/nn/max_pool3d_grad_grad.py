@@ -99,8 +99,8 @@ class MaxPool3DGradGrad(Op, Generic[T]):
             orig_input: `T`.
             orig_output: `T`.
             grad: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

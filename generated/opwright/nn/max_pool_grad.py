@@ -105,8 +105,8 @@ class MaxPoolGrad(Op, Generic[T]):
             orig_input: `T`.
             orig_output: `T`.
             grad: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID", "EXPLICIT".
             options: merged field by field; the last explicit one wins.
 

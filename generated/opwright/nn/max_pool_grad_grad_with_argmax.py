@@ -103,8 +103,8 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
             input: `T`.
             grad: `T`.
             argmax: `Targmax`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 

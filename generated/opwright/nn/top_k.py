@@ -85,7 +85,7 @@ class TopK(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            k: int. at least 0.
+            k: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -75,8 +75,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         """Optional attributes of RaggedCountSparseOutput.
 
         Attributes:
-            minlength: int. at least -1.
-            maxlength: int. at least -1.
+            minlength: int. At least -1.
+            maxlength: int. At least -1.
         """
 
         __slots__ = ("minlength", "maxlength")

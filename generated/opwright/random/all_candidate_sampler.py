@@ -93,8 +93,8 @@ class AllCandidateSampler(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             true_classes: int64.
-            num_true: int. at least 1.
-            num_sampled: int. at least 1.
+            num_true: int. At least 1.
+            num_sampled: int. At least 1.
             unique: bool.
             options: merged field by field; the last explicit one wins.
 

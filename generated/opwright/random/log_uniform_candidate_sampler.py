@@ -95,10 +95,10 @@ class LogUniformCandidateSampler(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             true_classes: int64.
-            num_true: int. at least 1.
-            num_sampled: int. at least 1.
+            num_true: int. At least 1.
+            num_sampled: int. At least 1.
             unique: bool.
-            range_max: int. at least 1.
+            range_max: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:

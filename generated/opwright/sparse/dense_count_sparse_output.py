@@ -74,8 +74,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         """Optional attributes of DenseCountSparseOutput.
 
         Attributes:
-            minlength: int. at least -1.
-            maxlength: int. at least -1.
+            minlength: int. At least -1.
+            maxlength: int. At least -1.
         """
 
         __slots__ = ("minlength", "maxlength")

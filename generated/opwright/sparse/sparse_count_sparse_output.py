@@ -76,8 +76,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         """Optional attributes of SparseCountSparseOutput.
 
         Attributes:
-            minlength: int. at least -1.
-            maxlength: int. at least -1.
+            minlength: int. At least -1.
+            maxlength: int. At least -1.
         """
 
         __slots__ = ("minlength", "maxlength")

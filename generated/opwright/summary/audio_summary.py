@@ -47,7 +47,7 @@ class AudioSummary(Op):
         """Optional attributes of AudioSummary.
 
         Attributes:
-            max_outputs: int. at least 1.
+            max_outputs: int. At least 1.
         """
 
         __slots__ = ("max_outputs",)

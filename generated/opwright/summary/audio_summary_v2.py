@@ -44,7 +44,7 @@ class AudioSummaryV2(Op):
         """Optional attributes of AudioSummaryV2.
 
         Attributes:
-            max_outputs: int. at least 1.
+            max_outputs: int. At least 1.
         """
 
         __slots__ = ("max_outputs",)

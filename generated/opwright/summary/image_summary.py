@@ -63,7 +63,7 @@ class ImageSummary(Op):
         """Optional attributes of ImageSummary.
 
         Attributes:
-            max_images: int. at least 1.
+            max_images: int. At least 1.
             bad_color: tensor.
         """
 

@@ -53,7 +53,7 @@ class WriteAudioSummary(Op):
         """Optional attributes of WriteAudioSummary.
 
         Attributes:
-            max_outputs: int. at least 1.
+            max_outputs: int. At least 1.
         """
 
         __slots__ = ("max_outputs",)

@@ -64,7 +64,7 @@ class WriteImageSummary(Op):
         """Optional attributes of WriteImageSummary.
 
         Attributes:
-            max_images: int. at least 1.
+            max_images: int. At least 1.
         """
 
         __slots__ = ("max_images",)

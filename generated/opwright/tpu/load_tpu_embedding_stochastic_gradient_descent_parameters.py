@@ -50,7 +50,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
 
     The update, with w a row, g its gradient and lr the learning rate:
 
-    w -= lr * g
+      w -= lr * g
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
     is unknown, or has another optimizer; a shard would be empty. NotFound or

@@ -86,7 +86,7 @@ class OutfeedDequeueTuple(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             shapes: list(shape).
             options: merged field by field; the last explicit one wins.
 

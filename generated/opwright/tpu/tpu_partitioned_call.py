@@ -92,7 +92,7 @@ class TPUPartitionedCall(Op):
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Tin`.
             device_ordinal: int32.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             f: func.
             options: merged field by field; the last explicit one wins.
 

@@ -77,7 +77,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             inputs: `T`.
-            num_splits: int. at least 1.
+            num_splits: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:

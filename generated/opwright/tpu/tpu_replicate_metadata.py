@@ -179,7 +179,7 @@ class TPUReplicateMetadata(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_replicas: int. at least 0.
+            num_replicas: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -192,9 +192,9 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
             beta1: float. Decay of the momentum, for a step.
             beta2: float. Decay of the accumulator, for a step; 1 makes it a plain sum.
             epsilon: float. Small number that keeps the divisor from zero.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.

@@ -195,9 +195,9 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
             l1_regularization_strength: float. L1 regularization, which makes small
                 weights zero.
             l2_regularization_strength: float. L2 regularization, which shrinks weights.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.

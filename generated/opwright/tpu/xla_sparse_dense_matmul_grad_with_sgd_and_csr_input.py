@@ -51,7 +51,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
     times the gradient of their sample. Rows that were not looked up keep their values.
     For the others, with w the row and lr the learning rate,
 
-    w -= lr * g
+      w -= lr * g
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 

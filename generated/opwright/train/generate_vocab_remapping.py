@@ -48,7 +48,7 @@ class GenerateVocabRemapping(Op):
         """Optional attributes of GenerateVocabRemapping.
 
         Attributes:
-            old_vocab_size: int. at least -1.
+            old_vocab_size: int. At least -1.
         """
 
         __slots__ = ("old_vocab_size",)
@@ -83,8 +83,8 @@ class GenerateVocabRemapping(Op):
             scope: graph, name, device and control dependencies of the op.
             new_vocab_file: string.
             old_vocab_file: string.
-            new_vocab_offset: int. at least 0.
-            num_new_vocab: int. at least 0.
+            new_vocab_offset: int. At least 0.
+            num_new_vocab: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -144,8 +144,8 @@ class SdcaOptimizer(Op):
                 "smooth_hinge_loss", "poisson_loss".
             l1: float.
             l2: float.
-            num_loss_partitions: int. at least 1.
-            num_inner_iterations: int. at least 1.
+            num_loss_partitions: int. At least 1.
+            num_inner_iterations: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -97,7 +97,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             resource: resource.
             T: dtype.
-            N: int. at least 1.
+            N: int. At least 1.
             num_splits: list(int).
             options: merged field by field; the last explicit one wins.
 

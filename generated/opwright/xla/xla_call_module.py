@@ -148,8 +148,8 @@ class XlaCallModule(Op):
             args: list of tensors of `Tin`.
             version: int.
             module: string.
-            Sout: list(shape). at least 0 values.
-            Tout: list(dtype). at least 0 values.
+            Sout: list(shape).
+            Tout: list(dtype).
             options: merged field by field; the last explicit one wins.
 
         Raises:

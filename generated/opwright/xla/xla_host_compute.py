@@ -125,9 +125,9 @@ class XlaHostCompute(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             inputs: list of tensors of `Tinputs`.
-            Toutputs: list(dtype). at least 0 values.
-            ancestors: list(string). at least 0 values.
-            shapes: list(shape). at least 0 values.
+            Toutputs: list(dtype).
+            ancestors: list(string).
+            shapes: list(shape).
             shape_inference_graph: func.
             key: string.
             options: merged field by field; the last explicit one wins.

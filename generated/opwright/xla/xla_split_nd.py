@@ -84,7 +84,7 @@ class XlaSplitND(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            N: int. at least 1.
+            N: int. At least 1.
             num_splits: list(int).
             options: merged field by field; the last explicit one wins.
 

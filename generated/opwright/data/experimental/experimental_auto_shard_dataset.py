@@ -100,8 +100,8 @@ class ExperimentalAutoShardDataset(Op):
             input_dataset: variant.
             num_workers: int64.
             index: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:

@@ -124,8 +124,8 @@ class ExperimentalMapDataset(Op):
             input_dataset: variant.
             other_arguments: list of tensors of `Targuments`.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
