@@ -32,7 +32,17 @@ _BUILTINS: Final = frozenset(
 )
 #: What it imports or defines besides its class, function and type variables.
 _MODULE_NAMES: Final = frozenset(
-    {"DEFAULTS", "Generic", "Literal", "Op", "OpInputs", "OpOptions", "Scope", "Self"}
+    {
+        "DEFAULTS",
+        "Generic",
+        "Literal",
+        "MERGE",
+        "Op",
+        "OpInputs",
+        "OpOptions",
+        "Scope",
+        "Self",
+    }
     | {"Sequence", "TYPE_CHECKING", "TypeVar", "annotations", "as_dtype", "as_dtypes"}
     | {"context", "default", "deprecated", "execute", "graphs", "np", "overload"}
     | RUNTIME_TYPES

@@ -141,7 +141,7 @@ class ApproxTopK(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApproxTopK[U] = ApproxTopK()
-        opts = ApproxTopK.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -182,6 +182,7 @@ class ApproxTopK(Op, Generic[T]):
 
 
 DEFAULTS = ApproxTopK.Options()
+MERGE = ApproxTopK.Options.merge
 
 
 def approx_top_k(

@@ -119,7 +119,7 @@ class Barrier(Op):
             OpError: the op refuses an argument.
         """
         op: Barrier = Barrier()
-        opts = Barrier.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class Barrier(Op):
 
 
 DEFAULTS = Barrier.Options()
+MERGE = Barrier.Options.merge
 
 
 def barrier(

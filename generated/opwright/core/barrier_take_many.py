@@ -121,7 +121,7 @@ class BarrierTakeMany(Op):
             OpError: the op refuses an argument.
         """
         op: BarrierTakeMany = BarrierTakeMany()
-        opts = BarrierTakeMany.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class BarrierTakeMany(Op):
 
 
 DEFAULTS = BarrierTakeMany.Options()
+MERGE = BarrierTakeMany.Options.merge
 
 
 def barrier_take_many(

@@ -270,7 +270,7 @@ class BatchFunction(Op):
             OpError: the op refuses an argument.
         """
         op: BatchFunction = BatchFunction()
-        opts = BatchFunction.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -345,6 +345,7 @@ class BatchFunction(Op):
 
 
 DEFAULTS = BatchFunction.Options()
+MERGE = BatchFunction.Options.merge
 
 
 def batch_function(

@@ -104,7 +104,7 @@ class Case(Op):
             OpError: the op refuses an argument.
         """
         op: Case = Case()
-        opts = Case.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class Case(Op):
 
 
 DEFAULTS = Case.Options()
+MERGE = Case.Options.merge
 
 
 def case(

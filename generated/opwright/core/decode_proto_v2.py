@@ -120,7 +120,7 @@ class DecodeProtoV2(Op):
             OpError: the op refuses an argument.
         """
         op: DecodeProtoV2 = DecodeProtoV2()
-        opts = DecodeProtoV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -161,6 +161,7 @@ class DecodeProtoV2(Op):
 
 
 DEFAULTS = DecodeProtoV2.Options()
+MERGE = DecodeProtoV2.Options.merge
 
 
 def decode_proto_v2(

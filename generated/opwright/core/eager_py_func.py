@@ -98,7 +98,7 @@ class EagerPyFunc(Op):
             OpError: the op refuses an argument.
         """
         op: EagerPyFunc = EagerPyFunc()
-        opts = EagerPyFunc.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class EagerPyFunc(Op):
 
 
 DEFAULTS = EagerPyFunc.Options()
+MERGE = EagerPyFunc.Options.merge
 
 
 def eager_py_func(

@@ -105,9 +105,7 @@ class InitializeTableFromTextFile(Op):
             OpError: the op refuses an argument.
         """
         op: InitializeTableFromTextFile = InitializeTableFromTextFile()
-        opts = (
-            InitializeTableFromTextFile.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +144,7 @@ class InitializeTableFromTextFile(Op):
 
 
 DEFAULTS = InitializeTableFromTextFile.Options()
+MERGE = InitializeTableFromTextFile.Options.merge
 
 
 def initialize_table_from_text_file(

@@ -108,11 +108,7 @@ class InitializeTableFromTextFileV2(Op):
             OpError: the op refuses an argument.
         """
         op: InitializeTableFromTextFileV2 = InitializeTableFromTextFileV2()
-        opts = (
-            InitializeTableFromTextFileV2.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +147,7 @@ class InitializeTableFromTextFileV2(Op):
 
 
 DEFAULTS = InitializeTableFromTextFileV2.Options()
+MERGE = InitializeTableFromTextFileV2.Options.merge
 
 
 def initialize_table_from_text_file_v2(

@@ -104,7 +104,7 @@ class MapClear(Op):
             OpError: the op refuses an argument.
         """
         op: MapClear = MapClear()
-        opts = MapClear.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class MapClear(Op):
 
 
 DEFAULTS = MapClear.Options()
+MERGE = MapClear.Options.merge
 
 
 def map_clear(

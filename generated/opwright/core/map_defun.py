@@ -105,7 +105,7 @@ class MapDefun(Op):
             OpError: the op refuses an argument.
         """
         op: MapDefun = MapDefun()
-        opts = MapDefun.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class MapDefun(Op):
 
 
 DEFAULTS = MapDefun.Options()
+MERGE = MapDefun.Options.merge
 
 
 def map_defun(

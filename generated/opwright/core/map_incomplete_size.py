@@ -111,7 +111,7 @@ class MapIncompleteSize(Op):
             OpError: the op refuses an argument.
         """
         op: MapIncompleteSize = MapIncompleteSize()
-        opts = MapIncompleteSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class MapIncompleteSize(Op):
 
 
 DEFAULTS = MapIncompleteSize.Options()
+MERGE = MapIncompleteSize.Options.merge
 
 
 def map_incomplete_size(

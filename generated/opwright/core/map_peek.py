@@ -125,7 +125,7 @@ class MapPeek(Op):
             OpError: the op refuses an argument.
         """
         op: MapPeek = MapPeek()
-        opts = MapPeek.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class MapPeek(Op):
 
 
 DEFAULTS = MapPeek.Options()
+MERGE = MapPeek.Options.merge
 
 
 def map_peek(

@@ -111,7 +111,7 @@ class MapSize(Op):
             OpError: the op refuses an argument.
         """
         op: MapSize = MapSize()
-        opts = MapSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class MapSize(Op):
 
 
 DEFAULTS = MapSize.Options()
+MERGE = MapSize.Options.merge
 
 
 def map_size(

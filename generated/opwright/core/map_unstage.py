@@ -125,7 +125,7 @@ class MapUnstage(Op):
             OpError: the op refuses an argument.
         """
         op: MapUnstage = MapUnstage()
-        opts = MapUnstage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class MapUnstage(Op):
 
 
 DEFAULTS = MapUnstage.Options()
+MERGE = MapUnstage.Options.merge
 
 
 def map_unstage(

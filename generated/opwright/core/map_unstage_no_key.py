@@ -124,7 +124,7 @@ class MapUnstageNoKey(Op):
             OpError: the op refuses an argument.
         """
         op: MapUnstageNoKey = MapUnstageNoKey()
-        opts = MapUnstageNoKey.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class MapUnstageNoKey(Op):
 
 
 DEFAULTS = MapUnstageNoKey.Options()
+MERGE = MapUnstageNoKey.Options.merge
 
 
 def map_unstage_no_key(

@@ -111,7 +111,7 @@ class OrderedMapIncompleteSize(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapIncompleteSize = OrderedMapIncompleteSize()
-        opts = OrderedMapIncompleteSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class OrderedMapIncompleteSize(Op):
 
 
 DEFAULTS = OrderedMapIncompleteSize.Options()
+MERGE = OrderedMapIncompleteSize.Options.merge
 
 
 def ordered_map_incomplete_size(

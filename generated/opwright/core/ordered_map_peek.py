@@ -125,7 +125,7 @@ class OrderedMapPeek(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapPeek = OrderedMapPeek()
-        opts = OrderedMapPeek.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class OrderedMapPeek(Op):
 
 
 DEFAULTS = OrderedMapPeek.Options()
+MERGE = OrderedMapPeek.Options.merge
 
 
 def ordered_map_peek(

@@ -111,7 +111,7 @@ class OrderedMapSize(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapSize = OrderedMapSize()
-        opts = OrderedMapSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class OrderedMapSize(Op):
 
 
 DEFAULTS = OrderedMapSize.Options()
+MERGE = OrderedMapSize.Options.merge
 
 
 def ordered_map_size(

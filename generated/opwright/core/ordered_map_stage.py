@@ -125,7 +125,7 @@ class OrderedMapStage(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapStage = OrderedMapStage()
-        opts = OrderedMapStage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -165,6 +165,7 @@ class OrderedMapStage(Op):
 
 
 DEFAULTS = OrderedMapStage.Options()
+MERGE = OrderedMapStage.Options.merge
 
 
 def ordered_map_stage(

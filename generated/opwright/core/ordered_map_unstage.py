@@ -125,7 +125,7 @@ class OrderedMapUnstage(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapUnstage = OrderedMapUnstage()
-        opts = OrderedMapUnstage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class OrderedMapUnstage(Op):
 
 
 DEFAULTS = OrderedMapUnstage.Options()
+MERGE = OrderedMapUnstage.Options.merge
 
 
 def ordered_map_unstage(

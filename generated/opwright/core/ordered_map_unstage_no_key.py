@@ -124,7 +124,7 @@ class OrderedMapUnstageNoKey(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapUnstageNoKey = OrderedMapUnstageNoKey()
-        opts = OrderedMapUnstageNoKey.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class OrderedMapUnstageNoKey(Op):
 
 
 DEFAULTS = OrderedMapUnstageNoKey.Options()
+MERGE = OrderedMapUnstageNoKey.Options.merge
 
 
 def ordered_map_unstage_no_key(

@@ -113,7 +113,7 @@ class PartitionedCall(Op):
             OpError: the op refuses an argument.
         """
         op: PartitionedCall = PartitionedCall()
-        opts = PartitionedCall.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class PartitionedCall(Op):
 
 
 DEFAULTS = PartitionedCall.Options()
+MERGE = PartitionedCall.Options.merge
 
 
 def partitioned_call(

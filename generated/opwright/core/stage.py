@@ -104,7 +104,7 @@ class Stage(Op):
             OpError: the op refuses an argument.
         """
         op: Stage = Stage()
-        opts = Stage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class Stage(Op):
 
 
 DEFAULTS = Stage.Options()
+MERGE = Stage.Options.merge
 
 
 def stage(

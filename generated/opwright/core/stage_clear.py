@@ -104,7 +104,7 @@ class StageClear(Op):
             OpError: the op refuses an argument.
         """
         op: StageClear = StageClear()
-        opts = StageClear.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class StageClear(Op):
 
 
 DEFAULTS = StageClear.Options()
+MERGE = StageClear.Options.merge
 
 
 def stage_clear(

@@ -121,7 +121,7 @@ class StagePeek(Op):
             OpError: the op refuses an argument.
         """
         op: StagePeek = StagePeek()
-        opts = StagePeek.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class StagePeek(Op):
 
 
 DEFAULTS = StagePeek.Options()
+MERGE = StagePeek.Options.merge
 
 
 def stage_peek(

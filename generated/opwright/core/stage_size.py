@@ -111,7 +111,7 @@ class StageSize(Op):
             OpError: the op refuses an argument.
         """
         op: StageSize = StageSize()
-        opts = StageSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class StageSize(Op):
 
 
 DEFAULTS = StageSize.Options()
+MERGE = StageSize.Options.merge
 
 
 def stage_size(

@@ -115,7 +115,7 @@ class StatefulPartitionedCall(Op):
             OpError: the op refuses an argument.
         """
         op: StatefulPartitionedCall = StatefulPartitionedCall()
-        opts = StatefulPartitionedCall.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +153,7 @@ class StatefulPartitionedCall(Op):
 
 
 DEFAULTS = StatefulPartitionedCall.Options()
+MERGE = StatefulPartitionedCall.Options.merge
 
 
 def stateful_partitioned_call(

@@ -102,7 +102,7 @@ class StatelessCase(Op):
             OpError: the op refuses an argument.
         """
         op: StatelessCase = StatelessCase()
-        opts = StatelessCase.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class StatelessCase(Op):
 
 
 DEFAULTS = StatelessCase.Options()
+MERGE = StatelessCase.Options.merge
 
 
 def stateless_case(

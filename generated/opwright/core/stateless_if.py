@@ -109,7 +109,7 @@ class StatelessIf(Op):
             OpError: the op refuses an argument.
         """
         op: StatelessIf = StatelessIf()
-        opts = StatelessIf.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class StatelessIf(Op):
 
 
 DEFAULTS = StatelessIf.Options()
+MERGE = StatelessIf.Options.merge
 
 
 def stateless_if(

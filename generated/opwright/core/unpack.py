@@ -84,7 +84,7 @@ class Unpack(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Unpack[U] = Unpack()
-        opts = Unpack.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -105,6 +105,7 @@ class Unpack(Op, Generic[T]):
 
 
 DEFAULTS = Unpack.Options()
+MERGE = Unpack.Options.merge
 
 
 def unpack(

@@ -108,7 +108,7 @@ class Unstage(Op):
             OpError: the op refuses an argument.
         """
         op: Unstage = Unstage()
-        opts = Unstage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class Unstage(Op):
 
 
 DEFAULTS = Unstage.Options()
+MERGE = Unstage.Options.merge
 
 
 def unstage(

@@ -115,7 +115,7 @@ class AutoShardDataset(Op):
             OpError: the op refuses an argument.
         """
         op: AutoShardDataset = AutoShardDataset()
-        opts = AutoShardDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +152,7 @@ class AutoShardDataset(Op):
 
 
 DEFAULTS = AutoShardDataset.Options()
+MERGE = AutoShardDataset.Options.merge
 
 
 def auto_shard_dataset(

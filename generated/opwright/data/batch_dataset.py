@@ -105,7 +105,7 @@ class BatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: BatchDataset = BatchDataset()
-        opts = BatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class BatchDataset(Op):
 
 
 DEFAULTS = BatchDataset.Options()
+MERGE = BatchDataset.Options.merge
 
 
 def batch_dataset(

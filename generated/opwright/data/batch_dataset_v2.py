@@ -117,7 +117,7 @@ class BatchDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: BatchDatasetV2 = BatchDatasetV2()
-        opts = BatchDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class BatchDatasetV2(Op):
 
 
 DEFAULTS = BatchDatasetV2.Options()
+MERGE = BatchDatasetV2.Options.merge
 
 
 def batch_dataset_v2(

@@ -105,7 +105,7 @@ class CacheDataset(Op):
             OpError: the op refuses an argument.
         """
         op: CacheDataset = CacheDataset()
-        opts = CacheDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class CacheDataset(Op):
 
 
 DEFAULTS = CacheDataset.Options()
+MERGE = CacheDataset.Options.merge
 
 
 def cache_dataset(

@@ -112,7 +112,7 @@ class CacheDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: CacheDatasetV2 = CacheDatasetV2()
-        opts = CacheDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class CacheDatasetV2(Op):
 
 
 DEFAULTS = CacheDatasetV2.Options()
+MERGE = CacheDatasetV2.Options.merge
 
 
 def cache_dataset_v2(

@@ -104,7 +104,7 @@ class ConcatenateDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ConcatenateDataset = ConcatenateDataset()
-        opts = ConcatenateDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class ConcatenateDataset(Op):
 
 
 DEFAULTS = ConcatenateDataset.Options()
+MERGE = ConcatenateDataset.Options.merge
 
 
 def concatenate_dataset(

@@ -165,7 +165,7 @@ class DataServiceDataset(Op):
             OpError: the op refuses an argument.
         """
         op: DataServiceDataset = DataServiceDataset()
-        opts = DataServiceDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -220,6 +220,7 @@ class DataServiceDataset(Op):
 
 
 DEFAULTS = DataServiceDataset.Options()
+MERGE = DataServiceDataset.Options.merge
 
 
 def data_service_dataset(

@@ -171,7 +171,7 @@ class DataServiceDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: DataServiceDatasetV2 = DataServiceDatasetV2()
-        opts = DataServiceDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -230,6 +230,7 @@ class DataServiceDatasetV2(Op):
 
 
 DEFAULTS = DataServiceDatasetV2.Options()
+MERGE = DataServiceDatasetV2.Options.merge
 
 
 def data_service_dataset_v2(

@@ -184,7 +184,7 @@ class DataServiceDatasetV3(Op):
             OpError: the op refuses an argument.
         """
         op: DataServiceDatasetV3 = DataServiceDatasetV3()
-        opts = DataServiceDatasetV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -249,6 +249,7 @@ class DataServiceDatasetV3(Op):
 
 
 DEFAULTS = DataServiceDatasetV3.Options()
+MERGE = DataServiceDatasetV3.Options.merge
 
 
 def data_service_dataset_v3(

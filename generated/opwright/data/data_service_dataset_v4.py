@@ -184,7 +184,7 @@ class DataServiceDatasetV4(Op):
             OpError: the op refuses an argument.
         """
         op: DataServiceDatasetV4 = DataServiceDatasetV4()
-        opts = DataServiceDatasetV4.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -249,6 +249,7 @@ class DataServiceDatasetV4(Op):
 
 
 DEFAULTS = DataServiceDatasetV4.Options()
+MERGE = DataServiceDatasetV4.Options.merge
 
 
 def data_service_dataset_v4(

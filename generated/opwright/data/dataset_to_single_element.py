@@ -100,7 +100,7 @@ class DatasetToSingleElement(Op):
             OpError: the op refuses an argument.
         """
         op: DatasetToSingleElement = DatasetToSingleElement()
-        opts = DatasetToSingleElement.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class DatasetToSingleElement(Op):
 
 
 DEFAULTS = DatasetToSingleElement.Options()
+MERGE = DatasetToSingleElement.Options.merge
 
 
 def dataset_to_single_element(

@@ -104,7 +104,7 @@ class DirectedInterleaveDataset(Op):
             OpError: the op refuses an argument.
         """
         op: DirectedInterleaveDataset = DirectedInterleaveDataset()
-        opts = DirectedInterleaveDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class DirectedInterleaveDataset(Op):
 
 
 DEFAULTS = DirectedInterleaveDataset.Options()
+MERGE = DirectedInterleaveDataset.Options.merge
 
 
 def directed_interleave_dataset(

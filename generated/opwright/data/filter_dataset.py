@@ -110,7 +110,7 @@ class FilterDataset(Op):
             OpError: the op refuses an argument.
         """
         op: FilterDataset = FilterDataset()
-        opts = FilterDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class FilterDataset(Op):
 
 
 DEFAULTS = FilterDataset.Options()
+MERGE = FilterDataset.Options.merge
 
 
 def filter_dataset(

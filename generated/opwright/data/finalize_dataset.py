@@ -99,7 +99,7 @@ class FinalizeDataset(Op):
             OpError: the op refuses an argument.
         """
         op: FinalizeDataset = FinalizeDataset()
-        opts = FinalizeDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class FinalizeDataset(Op):
 
 
 DEFAULTS = FinalizeDataset.Options()
+MERGE = FinalizeDataset.Options.merge
 
 
 def finalize_dataset(

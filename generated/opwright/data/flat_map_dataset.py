@@ -110,7 +110,7 @@ class FlatMapDataset(Op):
             OpError: the op refuses an argument.
         """
         op: FlatMapDataset = FlatMapDataset()
-        opts = FlatMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class FlatMapDataset(Op):
 
 
 DEFAULTS = FlatMapDataset.Options()
+MERGE = FlatMapDataset.Options.merge
 
 
 def flat_map_dataset(

@@ -123,7 +123,7 @@ class GeneratorDataset(Op):
             OpError: the op refuses an argument.
         """
         op: GeneratorDataset = GeneratorDataset()
-        opts = GeneratorDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -166,6 +166,7 @@ class GeneratorDataset(Op):
 
 
 DEFAULTS = GeneratorDataset.Options()
+MERGE = GeneratorDataset.Options.merge
 
 
 def generator_dataset(

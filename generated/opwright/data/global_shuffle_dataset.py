@@ -124,7 +124,7 @@ class GlobalShuffleDataset(Op):
             OpError: the op refuses an argument.
         """
         op: GlobalShuffleDataset = GlobalShuffleDataset()
-        opts = GlobalShuffleDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class GlobalShuffleDataset(Op):
 
 
 DEFAULTS = GlobalShuffleDataset.Options()
+MERGE = GlobalShuffleDataset.Options.merge
 
 
 def global_shuffle_dataset(

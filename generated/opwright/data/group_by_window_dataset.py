@@ -128,7 +128,7 @@ class GroupByWindowDataset(Op):
             OpError: the op refuses an argument.
         """
         op: GroupByWindowDataset = GroupByWindowDataset()
-        opts = GroupByWindowDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +177,7 @@ class GroupByWindowDataset(Op):
 
 
 DEFAULTS = GroupByWindowDataset.Options()
+MERGE = GroupByWindowDataset.Options.merge
 
 
 def group_by_window_dataset(

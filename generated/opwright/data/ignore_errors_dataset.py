@@ -99,7 +99,7 @@ class IgnoreErrorsDataset(Op):
             OpError: the op refuses an argument.
         """
         op: IgnoreErrorsDataset = IgnoreErrorsDataset()
-        opts = IgnoreErrorsDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class IgnoreErrorsDataset(Op):
 
 
 DEFAULTS = IgnoreErrorsDataset.Options()
+MERGE = IgnoreErrorsDataset.Options.merge
 
 
 def ignore_errors_dataset(

@@ -122,7 +122,7 @@ class IndexFlatMapDataset(Op):
             OpError: the op refuses an argument.
         """
         op: IndexFlatMapDataset = IndexFlatMapDataset()
-        opts = IndexFlatMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +168,7 @@ class IndexFlatMapDataset(Op):
 
 
 DEFAULTS = IndexFlatMapDataset.Options()
+MERGE = IndexFlatMapDataset.Options.merge
 
 
 def index_flat_map_dataset(

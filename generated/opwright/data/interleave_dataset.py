@@ -118,7 +118,7 @@ class InterleaveDataset(Op):
             OpError: the op refuses an argument.
         """
         op: InterleaveDataset = InterleaveDataset()
-        opts = InterleaveDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class InterleaveDataset(Op):
 
 
 DEFAULTS = InterleaveDataset.Options()
+MERGE = InterleaveDataset.Options.merge
 
 
 def interleave_dataset(

@@ -100,7 +100,7 @@ class IteratorFromStringHandle(Op):
             OpError: the op refuses an argument.
         """
         op: IteratorFromStringHandle = IteratorFromStringHandle()
-        opts = IteratorFromStringHandle.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class IteratorFromStringHandle(Op):
 
 
 DEFAULTS = IteratorFromStringHandle.Options()
+MERGE = IteratorFromStringHandle.Options.merge
 
 
 def iterator_from_string_handle(

@@ -101,9 +101,7 @@ class IteratorFromStringHandleV2(Op):
             OpError: the op refuses an argument.
         """
         op: IteratorFromStringHandleV2 = IteratorFromStringHandleV2()
-        opts = (
-            IteratorFromStringHandleV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,6 +127,7 @@ class IteratorFromStringHandleV2(Op):
 
 
 DEFAULTS = IteratorFromStringHandleV2.Options()
+MERGE = IteratorFromStringHandleV2.Options.merge
 
 
 def iterator_from_string_handle_v2(

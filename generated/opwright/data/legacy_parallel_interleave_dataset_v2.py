@@ -132,11 +132,7 @@ class LegacyParallelInterleaveDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: LegacyParallelInterleaveDatasetV2 = LegacyParallelInterleaveDatasetV2()
-        opts = (
-            LegacyParallelInterleaveDatasetV2.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +182,7 @@ class LegacyParallelInterleaveDatasetV2(Op):
 
 
 DEFAULTS = LegacyParallelInterleaveDatasetV2.Options()
+MERGE = LegacyParallelInterleaveDatasetV2.Options.merge
 
 
 def legacy_parallel_interleave_dataset_v2(

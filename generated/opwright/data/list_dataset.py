@@ -104,7 +104,7 @@ class ListDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ListDataset = ListDataset()
-        opts = ListDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class ListDataset(Op):
 
 
 DEFAULTS = ListDataset.Options()
+MERGE = ListDataset.Options.merge
 
 
 def list_dataset(

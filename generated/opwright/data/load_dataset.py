@@ -112,7 +112,7 @@ class LoadDataset(Op):
             OpError: the op refuses an argument.
         """
         op: LoadDataset = LoadDataset()
-        opts = LoadDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class LoadDataset(Op):
 
 
 DEFAULTS = LoadDataset.Options()
+MERGE = LoadDataset.Options.merge
 
 
 def load_dataset(

@@ -129,7 +129,7 @@ class MapAndBatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: MapAndBatchDataset = MapAndBatchDataset()
-        opts = MapAndBatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +177,7 @@ class MapAndBatchDataset(Op):
 
 
 DEFAULTS = MapAndBatchDataset.Options()
+MERGE = MapAndBatchDataset.Options.merge
 
 
 def map_and_batch_dataset(

@@ -141,7 +141,7 @@ class MapDataset(Op):
             OpError: the op refuses an argument.
         """
         op: MapDataset = MapDataset()
-        opts = MapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +186,7 @@ class MapDataset(Op):
 
 
 DEFAULTS = MapDataset.Options()
+MERGE = MapDataset.Options.merge
 
 
 def map_dataset(

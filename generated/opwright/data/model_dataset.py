@@ -113,7 +113,7 @@ class ModelDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ModelDataset = ModelDataset()
-        opts = ModelDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class ModelDataset(Op):
 
 
 DEFAULTS = ModelDataset.Options()
+MERGE = ModelDataset.Options.merge
 
 
 def model_dataset(

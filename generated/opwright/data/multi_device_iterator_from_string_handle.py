@@ -104,11 +104,7 @@ class MultiDeviceIteratorFromStringHandle(Op):
             OpError: the op refuses an argument.
         """
         op: MultiDeviceIteratorFromStringHandle = MultiDeviceIteratorFromStringHandle()
-        opts = (
-            MultiDeviceIteratorFromStringHandle.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -134,6 +130,7 @@ class MultiDeviceIteratorFromStringHandle(Op):
 
 
 DEFAULTS = MultiDeviceIteratorFromStringHandle.Options()
+MERGE = MultiDeviceIteratorFromStringHandle.Options.merge
 
 
 def multi_device_iterator_from_string_handle(

@@ -109,7 +109,7 @@ class OneShotIterator(Op):
             OpError: the op refuses an argument.
         """
         op: OneShotIterator = OneShotIterator()
-        opts = OneShotIterator.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class OneShotIterator(Op):
 
 
 DEFAULTS = OneShotIterator.Options()
+MERGE = OneShotIterator.Options.merge
 
 
 def one_shot_iterator(

@@ -107,7 +107,7 @@ class OptimizeDataset(Op):
             OpError: the op refuses an argument.
         """
         op: OptimizeDataset = OptimizeDataset()
-        opts = OptimizeDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class OptimizeDataset(Op):
 
 
 DEFAULTS = OptimizeDataset.Options()
+MERGE = OptimizeDataset.Options.merge
 
 
 def optimize_dataset(

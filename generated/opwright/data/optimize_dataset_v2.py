@@ -114,7 +114,7 @@ class OptimizeDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: OptimizeDatasetV2 = OptimizeDatasetV2()
-        opts = OptimizeDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class OptimizeDatasetV2(Op):
 
 
 DEFAULTS = OptimizeDatasetV2.Options()
+MERGE = OptimizeDatasetV2.Options.merge
 
 
 def optimize_dataset_v2(

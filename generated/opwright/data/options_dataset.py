@@ -103,7 +103,7 @@ class OptionsDataset(Op):
             OpError: the op refuses an argument.
         """
         op: OptionsDataset = OptionsDataset()
-        opts = OptionsDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class OptionsDataset(Op):
 
 
 DEFAULTS = OptionsDataset.Options()
+MERGE = OptionsDataset.Options.merge
 
 
 def options_dataset(

@@ -110,7 +110,7 @@ class PaddedBatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: PaddedBatchDataset = PaddedBatchDataset()
-        opts = PaddedBatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class PaddedBatchDataset(Op):
 
 
 DEFAULTS = PaddedBatchDataset.Options()
+MERGE = PaddedBatchDataset.Options.merge
 
 
 def padded_batch_dataset(

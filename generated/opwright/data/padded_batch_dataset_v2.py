@@ -121,7 +121,7 @@ class PaddedBatchDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: PaddedBatchDatasetV2 = PaddedBatchDatasetV2()
-        opts = PaddedBatchDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class PaddedBatchDatasetV2(Op):
 
 
 DEFAULTS = PaddedBatchDatasetV2.Options()
+MERGE = PaddedBatchDatasetV2.Options.merge
 
 
 def padded_batch_dataset_v2(

@@ -131,7 +131,7 @@ class ParallelBatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelBatchDataset = ParallelBatchDataset()
-        opts = ParallelBatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +172,7 @@ class ParallelBatchDataset(Op):
 
 
 DEFAULTS = ParallelBatchDataset.Options()
+MERGE = ParallelBatchDataset.Options.merge
 
 
 def parallel_batch_dataset(

@@ -122,7 +122,7 @@ class ParallelFilterDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelFilterDataset = ParallelFilterDataset()
-        opts = ParallelFilterDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class ParallelFilterDataset(Op):
 
 
 DEFAULTS = ParallelFilterDataset.Options()
+MERGE = ParallelFilterDataset.Options.merge
 
 
 def parallel_filter_dataset(

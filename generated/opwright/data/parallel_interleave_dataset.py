@@ -129,7 +129,7 @@ class ParallelInterleaveDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelInterleaveDataset = ParallelInterleaveDataset()
-        opts = ParallelInterleaveDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +178,7 @@ class ParallelInterleaveDataset(Op):
 
 
 DEFAULTS = ParallelInterleaveDataset.Options()
+MERGE = ParallelInterleaveDataset.Options.merge
 
 
 def parallel_interleave_dataset(

@@ -129,9 +129,7 @@ class ParallelInterleaveDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelInterleaveDatasetV2 = ParallelInterleaveDatasetV2()
-        opts = (
-            ParallelInterleaveDatasetV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -179,6 +177,7 @@ class ParallelInterleaveDatasetV2(Op):
 
 
 DEFAULTS = ParallelInterleaveDatasetV2.Options()
+MERGE = ParallelInterleaveDatasetV2.Options.merge
 
 
 def parallel_interleave_dataset_v2(

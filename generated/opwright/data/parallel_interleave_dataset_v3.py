@@ -129,9 +129,7 @@ class ParallelInterleaveDatasetV3(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelInterleaveDatasetV3 = ParallelInterleaveDatasetV3()
-        opts = (
-            ParallelInterleaveDatasetV3.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -179,6 +177,7 @@ class ParallelInterleaveDatasetV3(Op):
 
 
 DEFAULTS = ParallelInterleaveDatasetV3.Options()
+MERGE = ParallelInterleaveDatasetV3.Options.merge
 
 
 def parallel_interleave_dataset_v3(

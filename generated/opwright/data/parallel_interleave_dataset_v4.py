@@ -135,9 +135,7 @@ class ParallelInterleaveDatasetV4(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelInterleaveDatasetV4 = ParallelInterleaveDatasetV4()
-        opts = (
-            ParallelInterleaveDatasetV4.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -189,6 +187,7 @@ class ParallelInterleaveDatasetV4(Op):
 
 
 DEFAULTS = ParallelInterleaveDatasetV4.Options()
+MERGE = ParallelInterleaveDatasetV4.Options.merge
 
 
 def parallel_interleave_dataset_v4(

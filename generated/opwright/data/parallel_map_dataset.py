@@ -146,7 +146,7 @@ class ParallelMapDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelMapDataset = ParallelMapDataset()
-        opts = ParallelMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -192,6 +192,7 @@ class ParallelMapDataset(Op):
 
 
 DEFAULTS = ParallelMapDataset.Options()
+MERGE = ParallelMapDataset.Options.merge
 
 
 def parallel_map_dataset(

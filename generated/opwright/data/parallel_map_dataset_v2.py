@@ -155,7 +155,7 @@ class ParallelMapDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: ParallelMapDatasetV2 = ParallelMapDatasetV2()
-        opts = ParallelMapDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -204,6 +204,7 @@ class ParallelMapDatasetV2(Op):
 
 
 DEFAULTS = ParallelMapDatasetV2.Options()
+MERGE = ParallelMapDatasetV2.Options.merge
 
 
 def parallel_map_dataset_v2(

@@ -158,7 +158,7 @@ class ParseExampleDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ParseExampleDataset = ParseExampleDataset()
-        opts = ParseExampleDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -213,6 +213,7 @@ class ParseExampleDataset(Op):
 
 
 DEFAULTS = ParseExampleDataset.Options()
+MERGE = ParseExampleDataset.Options.merge
 
 
 def parse_example_dataset(

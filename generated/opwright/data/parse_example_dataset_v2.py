@@ -158,7 +158,7 @@ class ParseExampleDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: ParseExampleDatasetV2 = ParseExampleDatasetV2()
-        opts = ParseExampleDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -213,6 +213,7 @@ class ParseExampleDatasetV2(Op):
 
 
 DEFAULTS = ParseExampleDatasetV2.Options()
+MERGE = ParseExampleDatasetV2.Options.merge
 
 
 def parse_example_dataset_v2(

@@ -131,7 +131,7 @@ class PrefetchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: PrefetchDataset = PrefetchDataset()
-        opts = PrefetchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +173,7 @@ class PrefetchDataset(Op):
 
 
 DEFAULTS = PrefetchDataset.Options()
+MERGE = PrefetchDataset.Options.merge
 
 
 def prefetch_dataset(

@@ -106,7 +106,7 @@ class RandomDataset(Op):
             OpError: the op refuses an argument.
         """
         op: RandomDataset = RandomDataset()
-        opts = RandomDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class RandomDataset(Op):
 
 
 DEFAULTS = RandomDataset.Options()
+MERGE = RandomDataset.Options.merge
 
 
 def random_dataset(

@@ -122,7 +122,7 @@ class RandomDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: RandomDatasetV2 = RandomDatasetV2()
-        opts = RandomDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class RandomDatasetV2(Op):
 
 
 DEFAULTS = RandomDatasetV2.Options()
+MERGE = RandomDatasetV2.Options.merge
 
 
 def random_dataset_v2(

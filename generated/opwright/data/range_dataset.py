@@ -116,7 +116,7 @@ class RangeDataset(Op):
             OpError: the op refuses an argument.
         """
         op: RangeDataset = RangeDataset()
-        opts = RangeDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +153,7 @@ class RangeDataset(Op):
 
 
 DEFAULTS = RangeDataset.Options()
+MERGE = RangeDataset.Options.merge
 
 
 def range_dataset(

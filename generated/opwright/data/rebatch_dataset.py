@@ -104,7 +104,7 @@ class RebatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: RebatchDataset = RebatchDataset()
-        opts = RebatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class RebatchDataset(Op):
 
 
 DEFAULTS = RebatchDataset.Options()
+MERGE = RebatchDataset.Options.merge
 
 
 def rebatch_dataset(

@@ -123,7 +123,7 @@ class ReduceDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ReduceDataset = ReduceDataset()
-        opts = ReduceDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -163,6 +163,7 @@ class ReduceDataset(Op):
 
 
 DEFAULTS = ReduceDataset.Options()
+MERGE = ReduceDataset.Options.merge
 
 
 def reduce_dataset(

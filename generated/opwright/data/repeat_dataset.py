@@ -105,7 +105,7 @@ class RepeatDataset(Op):
             OpError: the op refuses an argument.
         """
         op: RepeatDataset = RepeatDataset()
-        opts = RepeatDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class RepeatDataset(Op):
 
 
 DEFAULTS = RepeatDataset.Options()
+MERGE = RepeatDataset.Options.merge
 
 
 def repeat_dataset(

@@ -124,7 +124,7 @@ class SaveDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: SaveDatasetV2 = SaveDatasetV2()
-        opts = SaveDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class SaveDatasetV2(Op):
 
 
 DEFAULTS = SaveDatasetV2.Options()
+MERGE = SaveDatasetV2.Options.merge
 
 
 def save_dataset_v2(

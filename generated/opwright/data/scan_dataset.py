@@ -133,7 +133,7 @@ class ScanDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ScanDataset = ScanDataset()
-        opts = ScanDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -176,6 +176,7 @@ class ScanDataset(Op):
 
 
 DEFAULTS = ScanDataset.Options()
+MERGE = ScanDataset.Options.merge
 
 
 def scan_dataset(

@@ -116,7 +116,7 @@ class ShardDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ShardDataset = ShardDataset()
-        opts = ShardDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +153,7 @@ class ShardDataset(Op):
 
 
 DEFAULTS = ShardDataset.Options()
+MERGE = ShardDataset.Options.merge
 
 
 def shard_dataset(

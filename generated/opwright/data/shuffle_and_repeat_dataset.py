@@ -124,7 +124,7 @@ class ShuffleAndRepeatDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ShuffleAndRepeatDataset = ShuffleAndRepeatDataset()
-        opts = ShuffleAndRepeatDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -163,6 +163,7 @@ class ShuffleAndRepeatDataset(Op):
 
 
 DEFAULTS = ShuffleAndRepeatDataset.Options()
+MERGE = ShuffleAndRepeatDataset.Options.merge
 
 
 def shuffle_and_repeat_dataset(

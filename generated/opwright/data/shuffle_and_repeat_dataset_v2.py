@@ -130,7 +130,7 @@ class ShuffleAndRepeatDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: ShuffleAndRepeatDatasetV2 = ShuffleAndRepeatDatasetV2()
-        opts = ShuffleAndRepeatDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class ShuffleAndRepeatDatasetV2(Op):
 
 
 DEFAULTS = ShuffleAndRepeatDatasetV2.Options()
+MERGE = ShuffleAndRepeatDatasetV2.Options.merge
 
 
 def shuffle_and_repeat_dataset_v2(

@@ -121,7 +121,7 @@ class ShuffleDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ShuffleDataset = ShuffleDataset()
-        opts = ShuffleDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class ShuffleDataset(Op):
 
 
 DEFAULTS = ShuffleDataset.Options()
+MERGE = ShuffleDataset.Options.merge
 
 
 def shuffle_dataset(

@@ -112,7 +112,7 @@ class ShuffleDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: ShuffleDatasetV2 = ShuffleDatasetV2()
-        opts = ShuffleDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class ShuffleDatasetV2(Op):
 
 
 DEFAULTS = ShuffleDatasetV2.Options()
+MERGE = ShuffleDatasetV2.Options.merge
 
 
 def shuffle_dataset_v2(

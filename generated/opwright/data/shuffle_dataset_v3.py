@@ -127,7 +127,7 @@ class ShuffleDatasetV3(Op):
             OpError: the op refuses an argument.
         """
         op: ShuffleDatasetV3 = ShuffleDatasetV3()
-        opts = ShuffleDatasetV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -166,6 +166,7 @@ class ShuffleDatasetV3(Op):
 
 
 DEFAULTS = ShuffleDatasetV3.Options()
+MERGE = ShuffleDatasetV3.Options.merge
 
 
 def shuffle_dataset_v3(

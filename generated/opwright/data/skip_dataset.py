@@ -105,7 +105,7 @@ class SkipDataset(Op):
             OpError: the op refuses an argument.
         """
         op: SkipDataset = SkipDataset()
-        opts = SkipDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class SkipDataset(Op):
 
 
 DEFAULTS = SkipDataset.Options()
+MERGE = SkipDataset.Options.merge
 
 
 def skip_dataset(

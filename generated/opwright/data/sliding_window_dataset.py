@@ -111,7 +111,7 @@ class SlidingWindowDataset(Op):
             OpError: the op refuses an argument.
         """
         op: SlidingWindowDataset = SlidingWindowDataset()
-        opts = SlidingWindowDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class SlidingWindowDataset(Op):
 
 
 DEFAULTS = SlidingWindowDataset.Options()
+MERGE = SlidingWindowDataset.Options.merge
 
 
 def sliding_window_dataset(

@@ -101,7 +101,7 @@ class SnapshotChunkDataset(Op):
             OpError: the op refuses an argument.
         """
         op: SnapshotChunkDataset = SnapshotChunkDataset()
-        opts = SnapshotChunkDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class SnapshotChunkDataset(Op):
 
 
 DEFAULTS = SnapshotChunkDataset.Options()
+MERGE = SnapshotChunkDataset.Options.merge
 
 
 def snapshot_chunk_dataset(

@@ -230,7 +230,7 @@ class SnapshotDataset(Op):
             OpError: the op refuses an argument.
         """
         op: SnapshotDataset = SnapshotDataset()
-        opts = SnapshotDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -302,6 +302,7 @@ class SnapshotDataset(Op):
 
 
 DEFAULTS = SnapshotDataset.Options()
+MERGE = SnapshotDataset.Options.merge
 
 
 def snapshot_dataset(

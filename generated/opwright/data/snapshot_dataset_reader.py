@@ -108,7 +108,7 @@ class SnapshotDatasetReader(Op):
             OpError: the op refuses an argument.
         """
         op: SnapshotDatasetReader = SnapshotDatasetReader()
-        opts = SnapshotDatasetReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +144,7 @@ class SnapshotDatasetReader(Op):
 
 
 DEFAULTS = SnapshotDatasetReader.Options()
+MERGE = SnapshotDatasetReader.Options.merge
 
 
 def snapshot_dataset_reader(

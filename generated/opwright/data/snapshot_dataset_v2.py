@@ -171,7 +171,7 @@ class SnapshotDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: SnapshotDatasetV2 = SnapshotDatasetV2()
-        opts = SnapshotDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -227,6 +227,7 @@ class SnapshotDatasetV2(Op):
 
 
 DEFAULTS = SnapshotDatasetV2.Options()
+MERGE = SnapshotDatasetV2.Options.merge
 
 
 def snapshot_dataset_v2(

@@ -105,7 +105,7 @@ class TakeDataset(Op):
             OpError: the op refuses an argument.
         """
         op: TakeDataset = TakeDataset()
-        opts = TakeDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class TakeDataset(Op):
 
 
 DEFAULTS = TakeDataset.Options()
+MERGE = TakeDataset.Options.merge
 
 
 def take_dataset(

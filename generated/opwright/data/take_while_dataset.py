@@ -111,7 +111,7 @@ class TakeWhileDataset(Op):
             OpError: the op refuses an argument.
         """
         op: TakeWhileDataset = TakeWhileDataset()
-        opts = TakeWhileDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class TakeWhileDataset(Op):
 
 
 DEFAULTS = TakeWhileDataset.Options()
+MERGE = TakeWhileDataset.Options.merge
 
 
 def take_while_dataset(

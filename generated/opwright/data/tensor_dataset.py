@@ -99,7 +99,7 @@ class TensorDataset(Op):
             OpError: the op refuses an argument.
         """
         op: TensorDataset = TensorDataset()
-        opts = TensorDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,6 +125,7 @@ class TensorDataset(Op):
 
 
 DEFAULTS = TensorDataset.Options()
+MERGE = TensorDataset.Options.merge
 
 
 def tensor_dataset(

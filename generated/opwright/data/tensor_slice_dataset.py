@@ -117,7 +117,7 @@ class TensorSliceDataset(Op):
             OpError: the op refuses an argument.
         """
         op: TensorSliceDataset = TensorSliceDataset()
-        opts = TensorSliceDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +152,7 @@ class TensorSliceDataset(Op):
 
 
 DEFAULTS = TensorSliceDataset.Options()
+MERGE = TensorSliceDataset.Options.merge
 
 
 def tensor_slice_dataset(

@@ -100,7 +100,7 @@ class UnbatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: UnbatchDataset = UnbatchDataset()
-        opts = UnbatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class UnbatchDataset(Op):
 
 
 DEFAULTS = UnbatchDataset.Options()
+MERGE = UnbatchDataset.Options.merge
 
 
 def unbatch_dataset(

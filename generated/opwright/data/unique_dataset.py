@@ -100,7 +100,7 @@ class UniqueDataset(Op):
             OpError: the op refuses an argument.
         """
         op: UniqueDataset = UniqueDataset()
-        opts = UniqueDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class UniqueDataset(Op):
 
 
 DEFAULTS = UniqueDataset.Options()
+MERGE = UniqueDataset.Options.merge
 
 
 def unique_dataset(

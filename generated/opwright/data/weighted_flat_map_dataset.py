@@ -108,7 +108,7 @@ class WeightedFlatMapDataset(Op):
             OpError: the op refuses an argument.
         """
         op: WeightedFlatMapDataset = WeightedFlatMapDataset()
-        opts = WeightedFlatMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class WeightedFlatMapDataset(Op):
 
 
 DEFAULTS = WeightedFlatMapDataset.Options()
+MERGE = WeightedFlatMapDataset.Options.merge
 
 
 def weighted_flat_map_dataset(

@@ -116,7 +116,7 @@ class WindowDataset(Op):
             OpError: the op refuses an argument.
         """
         op: WindowDataset = WindowDataset()
-        opts = WindowDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +152,7 @@ class WindowDataset(Op):
 
 
 DEFAULTS = WindowDataset.Options()
+MERGE = WindowDataset.Options.merge
 
 
 def window_dataset(

@@ -101,7 +101,7 @@ class ZipDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ZipDataset = ZipDataset()
-        opts = ZipDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class ZipDataset(Op):
 
 
 DEFAULTS = ZipDataset.Options()
+MERGE = ZipDataset.Options.merge
 
 
 def zip_dataset(

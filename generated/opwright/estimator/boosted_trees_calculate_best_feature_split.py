@@ -127,11 +127,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         op: BoostedTreesCalculateBestFeatureSplit = (
             BoostedTreesCalculateBestFeatureSplit()
         )
-        opts = (
-            BoostedTreesCalculateBestFeatureSplit.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +166,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
 
 
 DEFAULTS = BoostedTreesCalculateBestFeatureSplit.Options()
+MERGE = BoostedTreesCalculateBestFeatureSplit.Options.merge
 
 
 def boosted_trees_calculate_best_feature_split(

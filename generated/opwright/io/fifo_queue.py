@@ -119,7 +119,7 @@ class FIFOQueue(Op):
             OpError: the op refuses an argument.
         """
         op: FIFOQueue = FIFOQueue()
-        opts = FIFOQueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class FIFOQueue(Op):
 
 
 DEFAULTS = FIFOQueue.Options()
+MERGE = FIFOQueue.Options.merge
 
 
 def fifo_queue(

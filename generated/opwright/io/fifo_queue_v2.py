@@ -119,7 +119,7 @@ class FIFOQueueV2(Op):
             OpError: the op refuses an argument.
         """
         op: FIFOQueueV2 = FIFOQueueV2()
-        opts = FIFOQueueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class FIFOQueueV2(Op):
 
 
 DEFAULTS = FIFOQueueV2.Options()
+MERGE = FIFOQueueV2.Options.merge
 
 
 def fifo_queue_v2(

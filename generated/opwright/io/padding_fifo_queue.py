@@ -119,7 +119,7 @@ class PaddingFIFOQueue(Op):
             OpError: the op refuses an argument.
         """
         op: PaddingFIFOQueue = PaddingFIFOQueue()
-        opts = PaddingFIFOQueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class PaddingFIFOQueue(Op):
 
 
 DEFAULTS = PaddingFIFOQueue.Options()
+MERGE = PaddingFIFOQueue.Options.merge
 
 
 def padding_fifo_queue(

@@ -119,7 +119,7 @@ class PaddingFIFOQueueV2(Op):
             OpError: the op refuses an argument.
         """
         op: PaddingFIFOQueueV2 = PaddingFIFOQueueV2()
-        opts = PaddingFIFOQueueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class PaddingFIFOQueueV2(Op):
 
 
 DEFAULTS = PaddingFIFOQueueV2.Options()
+MERGE = PaddingFIFOQueueV2.Options.merge
 
 
 def padding_fifo_queue_v2(

@@ -231,7 +231,7 @@ class ParseSequenceExample(Op):
             OpError: the op refuses an argument.
         """
         op: ParseSequenceExample = ParseSequenceExample()
-        opts = ParseSequenceExample.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -308,6 +308,7 @@ class ParseSequenceExample(Op):
 
 
 DEFAULTS = ParseSequenceExample.Options()
+MERGE = ParseSequenceExample.Options.merge
 
 
 def parse_sequence_example(

@@ -299,7 +299,7 @@ class ParseSequenceExampleV2(Op):
             OpError: the op refuses an argument.
         """
         op: ParseSequenceExampleV2 = ParseSequenceExampleV2()
-        opts = ParseSequenceExampleV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -393,6 +393,7 @@ class ParseSequenceExampleV2(Op):
 
 
 DEFAULTS = ParseSequenceExampleV2.Options()
+MERGE = ParseSequenceExampleV2.Options.merge
 
 
 def parse_sequence_example_v2(

@@ -197,9 +197,7 @@ class ParseSingleSequenceExample(Op):
             OpError: the op refuses an argument.
         """
         op: ParseSingleSequenceExample = ParseSingleSequenceExample()
-        opts = (
-            ParseSingleSequenceExample.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -262,6 +260,7 @@ class ParseSingleSequenceExample(Op):
 
 
 DEFAULTS = ParseSingleSequenceExample.Options()
+MERGE = ParseSingleSequenceExample.Options.merge
 
 
 def parse_single_sequence_example(

@@ -118,7 +118,7 @@ class PriorityQueue(Op):
             OpError: the op refuses an argument.
         """
         op: PriorityQueue = PriorityQueue()
-        opts = PriorityQueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class PriorityQueue(Op):
 
 
 DEFAULTS = PriorityQueue.Options()
+MERGE = PriorityQueue.Options.merge
 
 
 def priority_queue(

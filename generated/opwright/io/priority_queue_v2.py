@@ -118,7 +118,7 @@ class PriorityQueueV2(Op):
             OpError: the op refuses an argument.
         """
         op: PriorityQueueV2 = PriorityQueueV2()
-        opts = PriorityQueueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class PriorityQueueV2(Op):
 
 
 DEFAULTS = PriorityQueueV2.Options()
+MERGE = PriorityQueueV2.Options.merge
 
 
 def priority_queue_v2(

@@ -92,7 +92,7 @@ class QueueDequeue(Op):
             OpError: the op refuses an argument.
         """
         op: QueueDequeue = QueueDequeue()
-        opts = QueueDequeue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -118,6 +118,7 @@ class QueueDequeue(Op):
 
 
 DEFAULTS = QueueDequeue.Options()
+MERGE = QueueDequeue.Options.merge
 
 
 def queue_dequeue(

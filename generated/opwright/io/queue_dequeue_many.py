@@ -97,7 +97,7 @@ class QueueDequeueMany(Op):
             OpError: the op refuses an argument.
         """
         op: QueueDequeueMany = QueueDequeueMany()
-        opts = QueueDequeueMany.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class QueueDequeueMany(Op):
 
 
 DEFAULTS = QueueDequeueMany.Options()
+MERGE = QueueDequeueMany.Options.merge
 
 
 def queue_dequeue_many(

@@ -99,7 +99,7 @@ class QueueDequeueManyV2(Op):
             OpError: the op refuses an argument.
         """
         op: QueueDequeueManyV2 = QueueDequeueManyV2()
-        opts = QueueDequeueManyV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class QueueDequeueManyV2(Op):
 
 
 DEFAULTS = QueueDequeueManyV2.Options()
+MERGE = QueueDequeueManyV2.Options.merge
 
 
 def queue_dequeue_many_v2(

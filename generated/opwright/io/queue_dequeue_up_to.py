@@ -97,7 +97,7 @@ class QueueDequeueUpTo(Op):
             OpError: the op refuses an argument.
         """
         op: QueueDequeueUpTo = QueueDequeueUpTo()
-        opts = QueueDequeueUpTo.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class QueueDequeueUpTo(Op):
 
 
 DEFAULTS = QueueDequeueUpTo.Options()
+MERGE = QueueDequeueUpTo.Options.merge
 
 
 def queue_dequeue_up_to(

@@ -99,7 +99,7 @@ class QueueDequeueUpToV2(Op):
             OpError: the op refuses an argument.
         """
         op: QueueDequeueUpToV2 = QueueDequeueUpToV2()
-        opts = QueueDequeueUpToV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class QueueDequeueUpToV2(Op):
 
 
 DEFAULTS = QueueDequeueUpToV2.Options()
+MERGE = QueueDequeueUpToV2.Options.merge
 
 
 def queue_dequeue_up_to_v2(

@@ -94,7 +94,7 @@ class QueueDequeueV2(Op):
             OpError: the op refuses an argument.
         """
         op: QueueDequeueV2 = QueueDequeueV2()
-        opts = QueueDequeueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -120,6 +120,7 @@ class QueueDequeueV2(Op):
 
 
 DEFAULTS = QueueDequeueV2.Options()
+MERGE = QueueDequeueV2.Options.merge
 
 
 def queue_dequeue_v2(

@@ -151,7 +151,7 @@ class RandomShuffleQueue(Op):
             OpError: the op refuses an argument.
         """
         op: RandomShuffleQueue = RandomShuffleQueue()
-        opts = RandomShuffleQueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +197,7 @@ class RandomShuffleQueue(Op):
 
 
 DEFAULTS = RandomShuffleQueue.Options()
+MERGE = RandomShuffleQueue.Options.merge
 
 
 def random_shuffle_queue(

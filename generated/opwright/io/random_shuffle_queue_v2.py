@@ -151,7 +151,7 @@ class RandomShuffleQueueV2(Op):
             OpError: the op refuses an argument.
         """
         op: RandomShuffleQueueV2 = RandomShuffleQueueV2()
-        opts = RandomShuffleQueueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +197,7 @@ class RandomShuffleQueueV2(Op):
 
 
 DEFAULTS = RandomShuffleQueueV2.Options()
+MERGE = RandomShuffleQueueV2.Options.merge
 
 
 def random_shuffle_queue_v2(

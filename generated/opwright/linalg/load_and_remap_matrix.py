@@ -103,7 +103,7 @@ class LoadAndRemapMatrix(Op):
             OpError: the op refuses an argument.
         """
         op: LoadAndRemapMatrix = LoadAndRemapMatrix()
-        opts = LoadAndRemapMatrix.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class LoadAndRemapMatrix(Op):
 
 
 DEFAULTS = LoadAndRemapMatrix.Options()
+MERGE = LoadAndRemapMatrix.Options.merge
 
 
 def load_and_remap_matrix(

@@ -110,7 +110,7 @@ class AvgPoolGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: AvgPoolGrad[U] = AvgPoolGrad()
-        opts = AvgPoolGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class AvgPoolGrad(Op, Generic[T]):
 
 
 DEFAULTS = AvgPoolGrad.Options()
+MERGE = AvgPoolGrad.Options.merge
 
 
 def avg_pool_grad(

@@ -118,7 +118,7 @@ class Conv3DBackpropInput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv3DBackpropInput[U] = Conv3DBackpropInput()
-        opts = Conv3DBackpropInput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class Conv3DBackpropInput(Op, Generic[T]):
 
 
 DEFAULTS = Conv3DBackpropInput.Options()
+MERGE = Conv3DBackpropInput.Options.merge
 
 
 @deprecated(

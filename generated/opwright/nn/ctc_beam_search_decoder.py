@@ -116,7 +116,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CTCBeamSearchDecoder[U] = CTCBeamSearchDecoder()
-        opts = CTCBeamSearchDecoder.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
 
 DEFAULTS = CTCBeamSearchDecoder.Options()
+MERGE = CTCBeamSearchDecoder.Options.merge
 
 
 def ctc_beam_search_decoder(

@@ -184,7 +184,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNParamsToCanonical[U] = CudnnRNNParamsToCanonical()
-        opts = CudnnRNNParamsToCanonical.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -231,6 +231,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNParamsToCanonical.Options()
+MERGE = CudnnRNNParamsToCanonical.Options.merge
 
 
 def cudnn_rnn_params_to_canonical(

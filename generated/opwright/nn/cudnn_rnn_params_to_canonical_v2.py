@@ -209,9 +209,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNParamsToCanonicalV2[U] = CudnnRNNParamsToCanonicalV2()
-        opts = (
-            CudnnRNNParamsToCanonicalV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -264,6 +262,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNParamsToCanonicalV2.Options()
+MERGE = CudnnRNNParamsToCanonicalV2.Options.merge
 
 
 def cudnn_rnn_params_to_canonical_v2(

@@ -89,7 +89,7 @@ class DepthToSpace(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DepthToSpace[U] = DepthToSpace()
-        opts = DepthToSpace.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,6 +115,7 @@ class DepthToSpace(Op, Generic[T]):
 
 
 DEFAULTS = DepthToSpace.Options()
+MERGE = DepthToSpace.Options.merge
 
 
 def depth_to_space(

@@ -167,9 +167,7 @@ class FixedUnigramCandidateSampler(Op):
             OpError: the op refuses an argument.
         """
         op: FixedUnigramCandidateSampler = FixedUnigramCandidateSampler()
-        opts = (
-            FixedUnigramCandidateSampler.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -232,6 +230,7 @@ class FixedUnigramCandidateSampler(Op):
 
 
 DEFAULTS = FixedUnigramCandidateSampler.Options()
+MERGE = FixedUnigramCandidateSampler.Options.merge
 
 
 def fixed_unigram_candidate_sampler(

@@ -139,7 +139,7 @@ class FractionalAvgPool(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: FractionalAvgPool[U] = FractionalAvgPool()
-        opts = FractionalAvgPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -180,6 +180,7 @@ class FractionalAvgPool(Op, Generic[T]):
 
 
 DEFAULTS = FractionalAvgPool.Options()
+MERGE = FractionalAvgPool.Options.merge
 
 
 def fractional_avg_pool(

@@ -139,7 +139,7 @@ class FractionalMaxPool(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: FractionalMaxPool[U] = FractionalMaxPool()
-        opts = FractionalMaxPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -180,6 +180,7 @@ class FractionalMaxPool(Op, Generic[T]):
 
 
 DEFAULTS = FractionalMaxPool.Options()
+MERGE = FractionalMaxPool.Options.merge
 
 
 def fractional_max_pool(

@@ -105,11 +105,7 @@ class LearnedUnigramCandidateSampler(Op):
             OpError: the op refuses an argument.
         """
         op: LearnedUnigramCandidateSampler = LearnedUnigramCandidateSampler()
-        opts = (
-            LearnedUnigramCandidateSampler.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +150,7 @@ class LearnedUnigramCandidateSampler(Op):
 
 
 DEFAULTS = LearnedUnigramCandidateSampler.Options()
+MERGE = LearnedUnigramCandidateSampler.Options.merge
 
 
 def learned_unigram_candidate_sampler(

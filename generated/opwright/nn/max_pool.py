@@ -124,7 +124,7 @@ class MaxPool(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPool[U] = MaxPool()
-        opts = MaxPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class MaxPool(Op, Generic[T]):
 
 
 DEFAULTS = MaxPool.Options()
+MERGE = MaxPool.Options.merge
 
 
 def max_pool(

@@ -108,7 +108,7 @@ class MaxPool3D(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPool3D[U] = MaxPool3D()
-        opts = MaxPool3D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +143,7 @@ class MaxPool3D(Op, Generic[T]):
 
 
 DEFAULTS = MaxPool3D.Options()
+MERGE = MaxPool3D.Options.merge
 
 
 def max_pool3d(

@@ -108,7 +108,7 @@ class MaxPool3DGradGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPool3DGradGrad[U] = MaxPool3DGradGrad()
-        opts = MaxPool3DGradGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class MaxPool3DGradGrad(Op, Generic[T]):
 
 
 DEFAULTS = MaxPool3DGradGrad.Options()
+MERGE = MaxPool3DGradGrad.Options.merge
 
 
 def max_pool3d_grad_grad(

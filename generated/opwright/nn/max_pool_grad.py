@@ -114,7 +114,7 @@ class MaxPoolGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGrad[U] = MaxPoolGrad()
-        opts = MaxPoolGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class MaxPoolGrad(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGrad.Options()
+MERGE = MaxPoolGrad.Options.merge
 
 
 def max_pool_grad(

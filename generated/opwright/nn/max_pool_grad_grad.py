@@ -108,7 +108,7 @@ class MaxPoolGradGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradGrad[U] = MaxPoolGradGrad()
-        opts = MaxPoolGradGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class MaxPoolGradGrad(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradGrad.Options()
+MERGE = MaxPoolGradGrad.Options.merge
 
 
 def max_pool_grad_grad(

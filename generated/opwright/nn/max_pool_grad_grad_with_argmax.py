@@ -112,7 +112,7 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradGradWithArgmax[U] = MaxPoolGradGradWithArgmax()
-        opts = MaxPoolGradGradWithArgmax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradGradWithArgmax.Options()
+MERGE = MaxPoolGradGradWithArgmax.Options.merge
 
 
 def max_pool_grad_grad_with_argmax(

@@ -111,7 +111,7 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradWithArgmax[U] = MaxPoolGradWithArgmax()
-        opts = MaxPoolGradWithArgmax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradWithArgmax.Options()
+MERGE = MaxPoolGradWithArgmax.Options.merge
 
 
 def max_pool_grad_with_argmax(

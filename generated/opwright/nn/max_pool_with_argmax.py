@@ -140,7 +140,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolWithArgmax[U, Uargmax] = MaxPoolWithArgmax()
-        opts = MaxPoolWithArgmax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +178,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
 
 
 DEFAULTS = MaxPoolWithArgmax.Options()
+MERGE = MaxPoolWithArgmax.Options.merge
 
 
 @overload

@@ -89,7 +89,7 @@ class SpaceToDepth(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SpaceToDepth[U] = SpaceToDepth()
-        opts = SpaceToDepth.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,6 +115,7 @@ class SpaceToDepth(Op, Generic[T]):
 
 
 DEFAULTS = SpaceToDepth.Options()
+MERGE = SpaceToDepth.Options.merge
 
 
 def space_to_depth(

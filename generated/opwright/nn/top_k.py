@@ -92,7 +92,7 @@ class TopK(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TopK[U] = TopK()
-        opts = TopK.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -106,6 +106,7 @@ class TopK(Op, Generic[T]):
 
 
 DEFAULTS = TopK.Options()
+MERGE = TopK.Options.merge
 
 
 @deprecated(

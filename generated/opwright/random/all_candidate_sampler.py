@@ -102,7 +102,7 @@ class AllCandidateSampler(Op):
             OpError: the op refuses an argument.
         """
         op: AllCandidateSampler = AllCandidateSampler()
-        opts = AllCandidateSampler.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +144,7 @@ class AllCandidateSampler(Op):
 
 
 DEFAULTS = AllCandidateSampler.Options()
+MERGE = AllCandidateSampler.Options.merge
 
 
 def all_candidate_sampler(

@@ -105,9 +105,7 @@ class LogUniformCandidateSampler(Op):
             OpError: the op refuses an argument.
         """
         op: LogUniformCandidateSampler = LogUniformCandidateSampler()
-        opts = (
-            LogUniformCandidateSampler.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +150,7 @@ class LogUniformCandidateSampler(Op):
 
 
 DEFAULTS = LogUniformCandidateSampler.Options()
+MERGE = LogUniformCandidateSampler.Options.merge
 
 
 def log_uniform_candidate_sampler(

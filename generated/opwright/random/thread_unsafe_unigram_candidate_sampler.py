@@ -108,11 +108,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
             OpError: the op refuses an argument.
         """
         op: ThreadUnsafeUnigramCandidateSampler = ThreadUnsafeUnigramCandidateSampler()
-        opts = (
-            ThreadUnsafeUnigramCandidateSampler.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +153,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
 
 
 DEFAULTS = ThreadUnsafeUnigramCandidateSampler.Options()
+MERGE = ThreadUnsafeUnigramCandidateSampler.Options.merge
 
 
 def thread_unsafe_unigram_candidate_sampler(

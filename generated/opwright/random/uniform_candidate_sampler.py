@@ -105,7 +105,7 @@ class UniformCandidateSampler(Op):
             OpError: the op refuses an argument.
         """
         op: UniformCandidateSampler = UniformCandidateSampler()
-        opts = UniformCandidateSampler.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -150,6 +150,7 @@ class UniformCandidateSampler(Op):
 
 
 DEFAULTS = UniformCandidateSampler.Options()
+MERGE = UniformCandidateSampler.Options.merge
 
 
 def uniform_candidate_sampler(

@@ -100,7 +100,7 @@ class RiscPool(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RiscPool[U] = RiscPool()
-        opts = RiscPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class RiscPool(Op, Generic[T]):
 
 
 DEFAULTS = RiscPool.Options()
+MERGE = RiscPool.Options.merge
 
 
 def risc_pool(

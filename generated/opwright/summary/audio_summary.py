@@ -95,7 +95,7 @@ class AudioSummary(Op):
             OpError: the op refuses an argument.
         """
         op: AudioSummary = AudioSummary()
-        opts = AudioSummary.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,6 +122,7 @@ class AudioSummary(Op):
 
 
 DEFAULTS = AudioSummary.Options()
+MERGE = AudioSummary.Options.merge
 
 
 @deprecated(

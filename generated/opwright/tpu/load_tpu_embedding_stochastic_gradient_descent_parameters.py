@@ -128,11 +128,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
         op: LoadTPUEmbeddingStochasticGradientDescentParameters = (
             LoadTPUEmbeddingStochasticGradientDescentParameters()
         )
-        opts = (
-            LoadTPUEmbeddingStochasticGradientDescentParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +166,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingStochasticGradientDescentParameters.Options()
+MERGE = LoadTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
 def load_tpu_embedding_stochastic_gradient_descent_parameters(

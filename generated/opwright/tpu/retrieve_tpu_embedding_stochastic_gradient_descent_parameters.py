@@ -129,13 +129,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
         op: RetrieveTPUEmbeddingStochasticGradientDescentParameters = (
             RetrieveTPUEmbeddingStochasticGradientDescentParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +166,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options()
+MERGE = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
 def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(

@@ -84,7 +84,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TPUPartitionedOutput[U] = TPUPartitionedOutput()
-        opts = TPUPartitionedOutput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
 
 DEFAULTS = TPUPartitionedOutput.Options()
+MERGE = TPUPartitionedOutput.Options.merge
 
 
 def tpu_partitioned_output(

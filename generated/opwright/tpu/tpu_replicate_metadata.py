@@ -186,7 +186,7 @@ class TPUReplicateMetadata(Op):
             OpError: the op refuses an argument.
         """
         op: TPUReplicateMetadata = TPUReplicateMetadata()
-        opts = TPUReplicateMetadata.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -247,6 +247,7 @@ class TPUReplicateMetadata(Op):
 
 
 DEFAULTS = TPUReplicateMetadata.Options()
+MERGE = TPUReplicateMetadata.Options.merge
 
 
 def tpu_replicate_metadata(

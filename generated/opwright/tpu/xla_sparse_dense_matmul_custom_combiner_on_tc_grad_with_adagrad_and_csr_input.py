@@ -226,13 +226,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -311,6 +305,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input(

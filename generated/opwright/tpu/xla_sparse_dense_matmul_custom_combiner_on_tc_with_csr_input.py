@@ -170,11 +170,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -238,6 +234,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(

@@ -178,13 +178,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -243,6 +237,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(

@@ -206,13 +206,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -292,6 +286,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(

@@ -201,11 +201,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -280,6 +276,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(

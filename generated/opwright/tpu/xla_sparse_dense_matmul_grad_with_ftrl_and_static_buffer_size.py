@@ -209,11 +209,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -293,6 +289,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(

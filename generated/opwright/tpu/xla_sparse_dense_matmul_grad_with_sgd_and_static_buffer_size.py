@@ -173,11 +173,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -234,6 +230,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(

@@ -155,11 +155,7 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: XlaSparseDenseMatmulWithCsrInput[U] = XlaSparseDenseMatmulWithCsrInput()
-        opts = (
-            XlaSparseDenseMatmulWithCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -212,6 +208,7 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
 
 
 DEFAULTS = XlaSparseDenseMatmulWithCsrInput.Options()
+MERGE = XlaSparseDenseMatmulWithCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_with_csr_input(

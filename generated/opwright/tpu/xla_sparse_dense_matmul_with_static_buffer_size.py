@@ -156,11 +156,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
         op: XlaSparseDenseMatmulWithStaticBufferSize = (
             XlaSparseDenseMatmulWithStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulWithStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -219,6 +215,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulWithStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulWithStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_with_static_buffer_size(

@@ -91,7 +91,7 @@ class GenerateVocabRemapping(Op):
             OpError: the op refuses an argument.
         """
         op: GenerateVocabRemapping = GenerateVocabRemapping()
-        opts = GenerateVocabRemapping.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class GenerateVocabRemapping(Op):
 
 
 DEFAULTS = GenerateVocabRemapping.Options()
+MERGE = GenerateVocabRemapping.Options.merge
 
 
 def generate_vocab_remapping(

@@ -152,7 +152,7 @@ class SdcaOptimizer(Op):
             OpError: the op refuses an argument.
         """
         op: SdcaOptimizer = SdcaOptimizer()
-        opts = SdcaOptimizer.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -217,6 +217,7 @@ class SdcaOptimizer(Op):
 
 
 DEFAULTS = SdcaOptimizer.Options()
+MERGE = SdcaOptimizer.Options.merge
 
 
 def sdca_optimizer(

@@ -152,7 +152,7 @@ class SdcaOptimizerV2(Op):
             OpError: the op refuses an argument.
         """
         op: SdcaOptimizerV2 = SdcaOptimizerV2()
-        opts = SdcaOptimizerV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -217,6 +217,7 @@ class SdcaOptimizerV2(Op):
 
 
 DEFAULTS = SdcaOptimizerV2.Options()
+MERGE = SdcaOptimizerV2.Options.merge
 
 
 def sdca_optimizer_v2(

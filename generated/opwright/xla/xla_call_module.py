@@ -156,7 +156,7 @@ class XlaCallModule(Op):
             OpError: the op refuses an argument.
         """
         op: XlaCallModule = XlaCallModule()
-        opts = XlaCallModule.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -209,6 +209,7 @@ class XlaCallModule(Op):
 
 
 DEFAULTS = XlaCallModule.Options()
+MERGE = XlaCallModule.Options.merge
 
 
 def xla_call_module(

@@ -136,7 +136,7 @@ class XlaHostCompute(Op):
             OpError: the op refuses an argument.
         """
         op: XlaHostCompute = XlaHostCompute()
-        opts = XlaHostCompute.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +186,7 @@ class XlaHostCompute(Op):
 
 
 DEFAULTS = XlaHostCompute.Options()
+MERGE = XlaHostCompute.Options.merge
 
 
 def xla_host_compute(

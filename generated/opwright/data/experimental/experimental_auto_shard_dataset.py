@@ -108,9 +108,7 @@ class ExperimentalAutoShardDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalAutoShardDataset = ExperimentalAutoShardDataset()
-        opts = (
-            ExperimentalAutoShardDataset.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +142,7 @@ class ExperimentalAutoShardDataset(Op):
 
 
 DEFAULTS = ExperimentalAutoShardDataset.Options()
+MERGE = ExperimentalAutoShardDataset.Options.merge
 
 
 def experimental_auto_shard_dataset(

@@ -99,11 +99,7 @@ class ExperimentalIgnoreErrorsDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalIgnoreErrorsDataset = ExperimentalIgnoreErrorsDataset()
-        opts = (
-            ExperimentalIgnoreErrorsDataset.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +131,7 @@ class ExperimentalIgnoreErrorsDataset(Op):
 
 
 DEFAULTS = ExperimentalIgnoreErrorsDataset.Options()
+MERGE = ExperimentalIgnoreErrorsDataset.Options.merge
 
 
 def experimental_ignore_errors_dataset(

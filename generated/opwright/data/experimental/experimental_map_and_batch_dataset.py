@@ -122,11 +122,7 @@ class ExperimentalMapAndBatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalMapAndBatchDataset = ExperimentalMapAndBatchDataset()
-        opts = (
-            ExperimentalMapAndBatchDataset.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -171,6 +167,7 @@ class ExperimentalMapAndBatchDataset(Op):
 
 
 DEFAULTS = ExperimentalMapAndBatchDataset.Options()
+MERGE = ExperimentalMapAndBatchDataset.Options.merge
 
 
 def experimental_map_and_batch_dataset(

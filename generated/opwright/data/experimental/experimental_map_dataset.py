@@ -132,7 +132,7 @@ class ExperimentalMapDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalMapDataset = ExperimentalMapDataset()
-        opts = ExperimentalMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -174,6 +174,7 @@ class ExperimentalMapDataset(Op):
 
 
 DEFAULTS = ExperimentalMapDataset.Options()
+MERGE = ExperimentalMapDataset.Options.merge
 
 
 def experimental_map_dataset(

@@ -123,11 +123,7 @@ class ExperimentalParseExampleDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalParseExampleDataset = ExperimentalParseExampleDataset()
-        opts = (
-            ExperimentalParseExampleDataset.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +169,7 @@ class ExperimentalParseExampleDataset(Op):
 
 
 DEFAULTS = ExperimentalParseExampleDataset.Options()
+MERGE = ExperimentalParseExampleDataset.Options.merge
 
 
 def experimental_parse_example_dataset(

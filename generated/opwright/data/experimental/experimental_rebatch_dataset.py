@@ -105,9 +105,7 @@ class ExperimentalRebatchDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalRebatchDataset = ExperimentalRebatchDataset()
-        opts = (
-            ExperimentalRebatchDataset.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +138,7 @@ class ExperimentalRebatchDataset(Op):
 
 
 DEFAULTS = ExperimentalRebatchDataset.Options()
+MERGE = ExperimentalRebatchDataset.Options.merge
 
 
 def experimental_rebatch_dataset(

@@ -114,7 +114,7 @@ class ExperimentalScanDataset(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalScanDataset = ExperimentalScanDataset()
-        opts = ExperimentalScanDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class ExperimentalScanDataset(Op):
 
 
 DEFAULTS = ExperimentalScanDataset.Options()
+MERGE = ExperimentalScanDataset.Options.merge
 
 
 def experimental_scan_dataset(
