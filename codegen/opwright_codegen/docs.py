@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from opwright_codegen import naming
 from opwright_codegen.model import Arg, Attr, FuncValue, Op, ShapeValue, TensorValue
-from opwright_codegen.types import dtype_text
+from opwright_codegen.types import DTypeName, dtype_text
 
 _WIDTH = 88
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -64,7 +64,7 @@ def op_class(op: Op) -> str:
 
 def options_class(op: Op) -> str:
     entries = [
-        _Entry(naming.option(attr.name), _kind(attr), None, _option_doc(attr))
+        _Entry(naming.argument(attr.name), _kind(attr), None, _option_doc(attr))
         for attr in op.options
     ]
     return _docstring(
@@ -121,7 +121,11 @@ def deprecation(op: Op) -> str | None:
         f"{op.name} was removed in GraphDef version {op.deprecation.version}."
         f" {op.deprecation.explanation}"
     ).strip()
-    return text if text.endswith(".") else text + "."
+    text = text if text.endswith(".") else text + "."
+    replacement = op.deprecation.replacement
+    if replacement is not None and replacement not in text:
+        text += f" Use {replacement}."
+    return text
 
 
 def value(default: object) -> str:
@@ -139,6 +143,8 @@ def value(default: object) -> str:
         return array if len(default.shape) == 1 else f"{array}.reshape({default.shape})"
     if isinstance(default, FuncValue):
         return quoted(default.name)
+    if isinstance(default, DTypeName):
+        return quoted(dtype_text(default))
     if isinstance(default, str):
         return quoted(default)
     if isinstance(default, float) and default in (float("inf"), float("-inf")):
@@ -148,7 +154,8 @@ def value(default: object) -> str:
 
 def quoted(text: str) -> str:
     """A string literal in double quotes."""
-    escaped = repr("'" + text)[2:-1]
+    # With a double quote in it, repr() puts the whole into single quotes.
+    escaped = repr('"' + text)[2:-1]
     return '"' + escaped.replace("\\'", "'").replace('"', '\\"') + '"'
 
 
@@ -195,23 +202,21 @@ def _kind(attr: Attr) -> str:
 
 
 def _required_doc(attr: Attr) -> str | None:
-    parts = []
-    if attr.minimum is not None:
-        what = "values" if attr.kind.is_list else ""
-        parts.append(f"at least {attr.minimum} {what}".rstrip() + ".")
+    default = None
     if attr.default is not None:
-        parts.append(f"Default {dtype_text(str(attr.default))}.")
-    if attr.doc:
-        parts.append(attr.doc)
-    return " ".join(parts) or None
+        default = f"Default {dtype_text(str(attr.default))}."
+    return " ".join(filter(None, (_least(attr), default, attr.doc))) or None
 
 
 def _option_doc(attr: Attr) -> str | None:
-    if attr.minimum is None:
-        return attr.doc
-    what = "values" if attr.kind.is_list else ""
-    least = f"at least {attr.minimum} {what}".rstrip() + "."
-    return f"{least} {attr.doc}" if attr.doc else least
+    return " ".join(filter(None, (_least(attr), attr.doc))) or None
+
+
+def _least(attr: Attr) -> str | None:
+    if attr.kind.is_list:
+        plural = "" if attr.minimum == 1 else "s"
+        return f"At least {attr.minimum} value{plural}." if attr.minimum else None
+    return None if attr.minimum is None else f"At least {attr.minimum}."
 
 
 def _alternatives(names: Iterable[str]) -> str:
@@ -236,7 +241,9 @@ def _lower_first(text: str) -> str:
 def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Wraps prose; lists and indented lines (formulas) keep their lines."""
     rows = text.split("\n")
-    if len(rows) > 1 and any(row.startswith((" ", "-", "*", "|")) for row in rows):
+    if text.startswith(" ") or (
+        len(rows) > 1 and any(row.startswith((" ", "-", "*", "|")) for row in rows)
+    ):
         return [first + rows[0], *(rest + row for row in rows[1:])]
     return textwrap.wrap(
         " ".join(text.split()),

@@ -188,18 +188,18 @@ def _view(op: Op) -> OpView:
     )
     inputs = tuple(
         Field(
-            naming.view(arg.name),
+            naming.argument(arg.name),
             _output(arg, class_attrs, twins.__getitem__),
             op_def_name=arg.name,
         )
         for arg in op.inputs
     ) + tuple(
-        Field(naming.view(attr.name), _read(attr), op_def_name=attr.name)
+        Field(naming.argument(attr.name), _read(attr), op_def_name=attr.name)
         for attr in op.attrs
     )
     options = tuple(
         Field(
-            naming.option(attr.name),
+            naming.argument(attr.name),
             _given(attr),
             f"default({docs.value(attr.default)})",
             op_def_name=attr.name,
@@ -423,7 +423,7 @@ def _sent(op: Op) -> Iterator[str]:
             continue
         yield docs.quoted(attr.name)
         if op.is_option(attr):
-            yield f"opts.{naming.option(attr.name)}"
+            yield f"opts.{naming.argument(attr.name)}"
         elif attr.kind == "type":
             yield f"as_dtype({naming.argument(attr.name)})"
         elif attr.kind == "list(type)":
@@ -436,7 +436,7 @@ def _kept(op: Op) -> str:
     """A dict of the attrs, for where the fast path does not serve."""
     items = ", ".join(
         (
-            f"{docs.quoted(attr.name)}: opts.{naming.option(attr.name)}"
+            f"{docs.quoted(attr.name)}: opts.{naming.argument(attr.name)}"
             if op.is_option(attr)
             else f"{docs.quoted(attr.name)}: {naming.argument(attr.name)}"
         )
@@ -448,13 +448,14 @@ def _kept(op: Op) -> str:
 
 def _forwarded(op: Op) -> tuple[str, ...]:
     """How the function passes its arguments to `create`."""
-    arguments: list[str] = [naming.argument(arg.name) for arg in op.inputs]
+    arguments: list[str] = ["Scope.current(name)"]
+    arguments += [naming.argument(arg.name) for arg in op.inputs]
     arguments += [
         naming.argument(attr.name) for attr in op.required if attr.default is None
     ]
     if op.options:
         fields = [
-            f"{naming.option(attr.name)}={naming.option(attr.name)}"
+            f"{naming.argument(attr.name)}={naming.argument(attr.name)}"
             for attr in op.options
         ]
         arguments.append(f"{naming.class_name(op.name)}.Options({', '.join(fields)})")

@@ -243,8 +243,7 @@ class _OpReader(Reader):
             source=str(self.path),
         )
         self.check_references(op, (*inputs, *outputs))
-        self.check_unique(inputs, "input", (*attrs, *options))
-        self.check_unique(outputs, "output", ())
+        self.check_unique(inputs, outputs, (*attrs, *options))
         if not self.problems:
             self.check_sections(op, attrs, options)
         if not self.problems:
@@ -515,19 +514,22 @@ class _OpReader(Reader):
                 f" below its minimum {attr.minimum}",
             )
 
-    def check_unique(self, args: _Args, what: str, attrs: _Attrs) -> None:
+    def check_unique(self, inputs: _Args, outputs: _Args, attrs: _Attrs) -> None:
         seen: dict[str, str] = {}
-        entries: list[tuple[Mapping, Arg | Attr]] = [*args, *attrs]
-        for table, item in entries:
-            kind = what if isinstance(item, Arg) else "attr"
-            if item.name in seen:
-                self.problem(
-                    table.at("name"),
-                    f"{kind} {item.name!r} has the name of the {seen[item.name]}"
-                    f" {item.name!r}; names of inputs and attrs are unique, and so are"
-                    " those of outputs",
-                )
-            seen.setdefault(item.name, kind)
+        sections: tuple[tuple[str, _Args | _Attrs], ...] = (
+            ("input", inputs),
+            ("output", outputs),
+            ("attr", attrs),
+        )
+        for kind, entries in sections:
+            for table, item in entries:
+                if item.name in seen:
+                    self.problem(
+                        table.at("name"),
+                        f"{kind} {item.name!r} has the name of an {seen[item.name]};"
+                        " names of inputs, outputs and attrs are unique",
+                    )
+                seen.setdefault(item.name, kind)
 
     def check_references(self, op: Op, args: _Args) -> None:
         kinds = {attr.name: attr.kind for attr in op.attrs}

@@ -32,7 +32,17 @@ _BUILTINS: Final = frozenset(
 )
 #: What it imports or defines besides its class, function and type variables.
 _MODULE_NAMES: Final = frozenset(
-    {"DEFAULTS", "Generic", "Literal", "Op", "OpInputs", "OpOptions", "Scope", "Self"}
+    {
+        "DEFAULTS",
+        "Generic",
+        "Literal",
+        "MERGE",
+        "Op",
+        "OpInputs",
+        "OpOptions",
+        "Scope",
+        "Self",
+    }
     | {"Sequence", "TYPE_CHECKING", "TypeVar", "annotations", "as_dtype", "as_dtypes"}
     | {"context", "default", "deprecated", "execute", "graphs", "np", "overload"}
     | RUNTIME_TYPES
@@ -41,7 +51,6 @@ _MODULE_NAMES: Final = frozenset(
 _LOCALS: Final = frozenset(
     {"cls", "name", "op", "options", "opts", "refusal", "scope", "self"}
 )
-_FIELDS_RESERVED: Final = _BUILTINS | _MODULE_NAMES | _LOCALS
 #: What the base classes of generated classes define.
 _OP_MEMBERS: Final = frozenset(
     {"Inputs", "OP_NAME", "Options", "PYTHON_NAMES", "as_output", "create", "env"}
@@ -52,6 +61,10 @@ _INPUTS_MEMBERS: Final = frozenset(
     {"as_dict", "attribute_names", "attribute_value", "op", "op_class"}
 )
 _OPTIONS_MEMBERS: Final = frozenset({"as_dict", "explicit", "merge"})
+_ARGUMENTS_RESERVED: Final = (
+    _BUILTINS | _MODULE_NAMES | _LOCALS | _INPUTS_MEMBERS | _OPTIONS_MEMBERS
+)
+_OUTPUTS_RESERVED: Final = _BUILTINS | _MODULE_NAMES | _LOCALS | _OP_MEMBERS
 #: Names of the packages themselves: of a group's and of the one around all groups.
 _GROUP_NAMES: Final = frozenset({"TYPE_CHECKING", "annotations", "lazy_package"})
 _PACKAGE_NAMES: Final = frozenset({"annotations", "op_class", "op_names", "registry"})
@@ -98,23 +111,13 @@ def _apart(name: str, reserved: frozenset[str]) -> Identifier:
 
 
 def argument(name: str) -> Identifier:
-    """An input, output or attr wherever generated code names it."""
-    return _apart(name, _FIELDS_RESERVED)
+    """An input or attr: of `create`, of the function, of `Inputs` and of `Options`."""
+    return _apart(name, _ARGUMENTS_RESERVED)
 
 
 def output(name: str) -> Identifier:
     """An output: an attribute of the op's class."""
-    return _apart(argument(name), _OP_MEMBERS)
-
-
-def view(name: str) -> Identifier:
-    """An input or attr: an attribute of the op's `Inputs`."""
-    return _apart(argument(name), _INPUTS_MEMBERS)
-
-
-def option(name: str) -> Identifier:
-    """An option: a field of the op's `Options`."""
-    return _apart(argument(name), _OPTIONS_MEMBERS)
+    return _apart(name, _OUTPUTS_RESERVED)
 
 
 def type_variable(attr: str) -> Identifier:
@@ -180,28 +183,23 @@ def clashes(op: Op) -> Iterator[tuple[str, str]]:
             f"the class would be named {cls!r}, which Python or every generated file"
             " uses itself; rename the op",
         )
-    parameters = [
-        *(arg.name for arg in op.inputs),
-        *(attr.name for attr in (*op.required, *op.options)),
-    ]
-    fields = [arg.name for arg in op.inputs] + [attr.name for attr in op.attrs]
-    options = [attr.name for attr in op.options]
+    inputs = [arg.name for arg in op.inputs]
+    outputs = [arg.name for arg in op.outputs]
+    attrs = [attr.name for attr in op.attrs]
     variables = [attr.name for attr in op.attrs if attr.kind == "type"]
     classes = {cls: f"class {cls!r}", f"{cls}Inputs": f"class '{cls}Inputs'"}
-    setters = {f"with_{option(name)}": f"setter of {name!r}" for name in options}
-    told: set[str] = set()
+    setters = {
+        f"with_{argument(attr.name)}": f"setter of {attr.name!r}" for attr in op.options
+    }
     for what, names, spell, others in (
-        ("argument", parameters, argument, classes),
-        ("output", [arg.name for arg in op.outputs], output, {}),
-        ("input or attr", fields, view, {}),
-        ("option", options, option, setters),
+        ("input or attr", [*inputs, *attrs], argument, classes | setters),
+        ("output", outputs, output, {}),
         ("type variable", variables, type_variable, classes),
     ):
         taken = dict(others)
-        for name in dict.fromkeys(names):
+        for name in names:
             other = taken.setdefault(spell(name), f"{what} {name!r}")
-            if other != f"{what} {name!r}" and name not in told:
-                told.add(name)
+            if other != f"{what} {name!r}":
                 yield (
                     name,
                     f"{what} {name!r} would be named {spell(name)!r} in Python, as the"

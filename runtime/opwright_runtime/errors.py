@@ -1,8 +1,9 @@
 """The errors of opwright: one family, each naming the op and the argument.
 
-Every error is an `OpError` and a `ValueError`, `TypeError`, `RuntimeError` or
-`NotImplementedError`. One that TensorFlow raised first is an instance of TensorFlow's
-class as well, so that `except tf.errors.InvalidArgumentError` keeps working.
+Every error is an `OpError` and one of Python's: a `ValueError` and `TypeError`, a
+`RuntimeError`, `NotImplementedError` or `LookupError`. One that TensorFlow raised first
+is an instance of TensorFlow's class as well, so that `except
+tf.errors.InvalidArgumentError` keeps working.
 """
 
 from __future__ import annotations

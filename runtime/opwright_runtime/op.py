@@ -64,7 +64,7 @@ class Op:
         """The op that stands for `operation`, of any graph.
 
         Raises:
-            TypeError: it is an operation of another type.
+            OpInputError: it is an operation of another type.
         """
         found = getattr(operation, "type", None)
         if found != cls.OP_NAME:

@@ -81,7 +81,10 @@ def import_generated(op: Op) -> ModuleType:
     for field in (naming.output(arg.name) for arg in op.outputs):
         assert field in cls.__slots__
     for attr in op.options:
-        assert hasattr(cls.Options, f"with_{naming.option(attr.name)}")
+        field = naming.argument(attr.name)
+        assert hasattr(cls.Options, f"with_{field}")
+        if attr.kind in ("int", "float", "bool", "string"):
+            assert getattr(module.DEFAULTS, field) == attr.default
     return module
 
 
@@ -393,7 +396,8 @@ def valid_ops(draw: st.DrawFn) -> Op:
     known = [draw(attrs(name)) for name in attr_names]
     free = [name for name in ODD_NAMES if name not in attr_names]
     inputs = draw(st.lists(st.sampled_from(free), max_size=4, unique=True))
-    outputs = draw(st.lists(st.sampled_from(ODD_NAMES), max_size=3, unique=True))
+    free = [name for name in free if name not in inputs]
+    outputs = draw(st.lists(st.sampled_from(free), max_size=3, unique=True))
     deprecation = st.builds(Deprecation, st.integers(1, 99), texts, st.none())
     return Op(
         name=draw(st.sampled_from(OP_NAMES)),

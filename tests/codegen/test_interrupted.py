@@ -14,7 +14,7 @@ from pathlib import Path
 from workplace import OPDEFS, command, environment, tree
 
 KILLS = 100
-OPS = 40
+OPS = 20  # enough for two workers
 
 
 def opdefs(root: Path, note: str) -> None:
@@ -72,7 +72,7 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
     assert tree(work / "generated") == versions[1]
 
     chance = random.Random(20260721)
-    cut_short = mixed = 0
+    cut_short = 0
     for kill in range(KILLS):
         wanted = kill % 2
         opdefs(work / "opdefs", ("first", "second")[wanted])
@@ -80,12 +80,11 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
         # Most of the writing is done at the end of a run.
         time.sleep(seconds * chance.choice((chance.random(), 1 - chance.random() / 4)))
         # Every other time only the first process dies, and its workers have to follow.
-        cut_short += process.poll() is None
         if chance.random() < 0.5:
             os.kill(process.pid, signal.SIGKILL)
         else:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=60)
+        cut_short += process.wait(timeout=60) == -signal.SIGKILL
         deadline = time.monotonic() + 30
         while members(process.pid):
             assert time.monotonic() < deadline, "workers outlive the run"
@@ -97,7 +96,6 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
         }
         for name, text in whole.items():
             assert text in (versions[0][name], versions[1][name]), name
-        mixed += whole not in versions
         # Now and then the next run is not killed, and puts all in order.
         if kill % 10 == 9:
             assert start(work).wait(timeout=60) == 0

@@ -466,7 +466,7 @@ MISTAKES = [
         "input_and_attr",
         "inputs: [{name: x, type: int8}]\nattrs: [{name: x, type: int}]\n",
         "4:16",
-        "attr 'x' has the name of the input 'x'",
+        "attr 'x' has the name of an input",
     ),
     bad(
         "order_short", "attrs: [{name: n, type: int}]\nattr_order: []\n", "4:13", "'n'"
@@ -490,7 +490,7 @@ MISTAKES = [
         "clash_argument",
         "inputs: [{name: in, type: int8}]\nattrs: [{name: in_, type: int}]\n",
         "4:16",
-        "argument 'in_' would be named 'in_' in Python, as the argument 'in' is",
+        "input or attr 'in_' would be named 'in_' in Python, as the input or attr 'in'",
     ),
     bad(
         "clash_output",
@@ -504,7 +504,7 @@ MISTAKES = [
         "  - {name: seed, type: int, default: 0}\n"
         "  - {name: with_seed, type: int, default: 0}\n",
         "5:12",
-        "option 'with_seed' would be named 'with_seed' in Python, as the setter of",
+        "'with_seed' would be named 'with_seed' in Python, as the setter of 'seed'",
     ),
     bad(
         "clash_variable",

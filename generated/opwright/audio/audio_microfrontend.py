@@ -302,7 +302,7 @@ class AudioMicrofrontend(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: AudioMicrofrontend[UOutType] = AudioMicrofrontend()
-        opts = AudioMicrofrontend.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -391,6 +391,7 @@ class AudioMicrofrontend(Op, Generic[OutType]):
 
 
 DEFAULTS = AudioMicrofrontend.Options()
+MERGE = AudioMicrofrontend.Options.merge
 
 
 @overload

@@ -88,7 +88,7 @@ class AudioSpectrogram(Op):
             OpError: the op refuses an argument.
         """
         op: AudioSpectrogram = AudioSpectrogram()
-        opts = AudioSpectrogram.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -120,6 +120,7 @@ class AudioSpectrogram(Op):
 
 
 DEFAULTS = AudioSpectrogram.Options()
+MERGE = AudioSpectrogram.Options.merge
 
 
 def audio_spectrogram(

@@ -88,7 +88,7 @@ class DecodeWav(Op):
             OpError: the op refuses an argument.
         """
         op: DecodeWav = DecodeWav()
-        opts = DecodeWav.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -117,6 +117,7 @@ class DecodeWav(Op):
 
 
 DEFAULTS = DecodeWav.Options()
+MERGE = DecodeWav.Options.merge
 
 
 def decode_wav(

@@ -116,7 +116,7 @@ class Mfcc(Op):
             OpError: the op refuses an argument.
         """
         op: Mfcc = Mfcc()
-        opts = Mfcc.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +152,7 @@ class Mfcc(Op):
 
 
 DEFAULTS = Mfcc.Options()
+MERGE = Mfcc.Options.merge
 
 
 def mfcc(

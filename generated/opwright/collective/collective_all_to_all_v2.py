@@ -136,7 +136,7 @@ class CollectiveAllToAllV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveAllToAllV2[U] = CollectiveAllToAllV2()
-        opts = CollectiveAllToAllV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +172,7 @@ class CollectiveAllToAllV2(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveAllToAllV2.Options()
+MERGE = CollectiveAllToAllV2.Options.merge
 
 
 def collective_all_to_all_v2(

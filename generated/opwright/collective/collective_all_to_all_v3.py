@@ -108,7 +108,7 @@ class CollectiveAllToAllV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveAllToAllV3[U] = CollectiveAllToAllV3()
-        opts = CollectiveAllToAllV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -134,6 +134,7 @@ class CollectiveAllToAllV3(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveAllToAllV3.Options()
+MERGE = CollectiveAllToAllV3.Options.merge
 
 
 def collective_all_to_all_v3(

@@ -129,7 +129,7 @@ class CollectiveBcastRecv(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveBcastRecv[U] = CollectiveBcastRecv()
-        opts = CollectiveBcastRecv.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +172,7 @@ class CollectiveBcastRecv(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveBcastRecv.Options()
+MERGE = CollectiveBcastRecv.Options.merge
 
 
 def collective_bcast_recv(

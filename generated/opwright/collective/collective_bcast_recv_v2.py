@@ -134,7 +134,7 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveBcastRecvV2[U] = CollectiveBcastRecvV2()
-        opts = CollectiveBcastRecvV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -169,6 +169,7 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveBcastRecvV2.Options()
+MERGE = CollectiveBcastRecvV2.Options.merge
 
 
 def collective_bcast_recv_v2(

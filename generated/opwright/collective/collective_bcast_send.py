@@ -129,7 +129,7 @@ class CollectiveBcastSend(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveBcastSend[U] = CollectiveBcastSend()
-        opts = CollectiveBcastSend.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class CollectiveBcastSend(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveBcastSend.Options()
+MERGE = CollectiveBcastSend.Options.merge
 
 
 def collective_bcast_send(

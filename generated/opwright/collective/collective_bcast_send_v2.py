@@ -126,7 +126,7 @@ class CollectiveBcastSendV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveBcastSendV2[U] = CollectiveBcastSendV2()
-        opts = CollectiveBcastSendV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -158,6 +158,7 @@ class CollectiveBcastSendV2(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveBcastSendV2.Options()
+MERGE = CollectiveBcastSendV2.Options.merge
 
 
 def collective_bcast_send_v2(

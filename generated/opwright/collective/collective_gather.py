@@ -124,7 +124,7 @@ class CollectiveGather(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveGather[U] = CollectiveGather()
-        opts = CollectiveGather.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -165,6 +165,7 @@ class CollectiveGather(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveGather.Options()
+MERGE = CollectiveGather.Options.merge
 
 
 def collective_gather(

@@ -138,7 +138,7 @@ class CollectiveGatherV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveGatherV2[U] = CollectiveGatherV2()
-        opts = CollectiveGatherV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -174,6 +174,7 @@ class CollectiveGatherV2(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveGatherV2.Options()
+MERGE = CollectiveGatherV2.Options.merge
 
 
 def collective_gather_v2(

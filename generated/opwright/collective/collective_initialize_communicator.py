@@ -100,11 +100,7 @@ class CollectiveInitializeCommunicator(Op):
             OpError: the op refuses an argument.
         """
         op: CollectiveInitializeCommunicator = CollectiveInitializeCommunicator()
-        opts = (
-            CollectiveInitializeCommunicator.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +131,7 @@ class CollectiveInitializeCommunicator(Op):
 
 
 DEFAULTS = CollectiveInitializeCommunicator.Options()
+MERGE = CollectiveInitializeCommunicator.Options.merge
 
 
 def collective_initialize_communicator(

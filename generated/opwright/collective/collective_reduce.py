@@ -137,7 +137,7 @@ class CollectiveReduce(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveReduce[U] = CollectiveReduce()
-        opts = CollectiveReduce.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -187,6 +187,7 @@ class CollectiveReduce(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveReduce.Options()
+MERGE = CollectiveReduce.Options.merge
 
 
 def collective_reduce(

@@ -155,7 +155,7 @@ class CollectiveReduceScatterV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveReduceScatterV2[U] = CollectiveReduceScatterV2()
-        opts = CollectiveReduceScatterV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -200,6 +200,7 @@ class CollectiveReduceScatterV2(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveReduceScatterV2.Options()
+MERGE = CollectiveReduceScatterV2.Options.merge
 
 
 def collective_reduce_scatter_v2(

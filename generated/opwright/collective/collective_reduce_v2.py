@@ -155,7 +155,7 @@ class CollectiveReduceV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveReduceV2[U] = CollectiveReduceV2()
-        opts = CollectiveReduceV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -200,6 +200,7 @@ class CollectiveReduceV2(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveReduceV2.Options()
+MERGE = CollectiveReduceV2.Options.merge
 
 
 def collective_reduce_v2(

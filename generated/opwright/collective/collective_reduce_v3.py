@@ -111,7 +111,7 @@ class CollectiveReduceV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CollectiveReduceV3[U] = CollectiveReduceV3()
-        opts = CollectiveReduceV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class CollectiveReduceV3(Op, Generic[T]):
 
 
 DEFAULTS = CollectiveReduceV3.Options()
+MERGE = CollectiveReduceV3.Options.merge
 
 
 def collective_reduce_v3(

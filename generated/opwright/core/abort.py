@@ -76,7 +76,7 @@ class Abort(Op):
             OpError: the op refuses an argument.
         """
         op: Abort = Abort()
-        opts = Abort.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -104,6 +104,7 @@ class Abort(Op):
 
 
 DEFAULTS = Abort.Options()
+MERGE = Abort.Options.merge
 
 
 def abort(

@@ -91,7 +91,7 @@ class All(Op):
             OpError: the op refuses an argument.
         """
         op: All = All()
-        opts = All.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -113,6 +113,7 @@ class All(Op):
 
 
 DEFAULTS = All.Options()
+MERGE = All.Options.merge
 
 
 def all(

@@ -124,11 +124,7 @@ class AnonymousMutableDenseHashTable(Op):
             OpError: the op refuses an argument.
         """
         op: AnonymousMutableDenseHashTable = AnonymousMutableDenseHashTable()
-        opts = (
-            AnonymousMutableDenseHashTable.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +160,7 @@ class AnonymousMutableDenseHashTable(Op):
 
 
 DEFAULTS = AnonymousMutableDenseHashTable.Options()
+MERGE = AnonymousMutableDenseHashTable.Options.merge
 
 
 def anonymous_mutable_dense_hash_table(

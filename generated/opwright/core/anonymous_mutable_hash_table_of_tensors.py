@@ -99,11 +99,7 @@ class AnonymousMutableHashTableOfTensors(Op):
             OpError: the op refuses an argument.
         """
         op: AnonymousMutableHashTableOfTensors = AnonymousMutableHashTableOfTensors()
-        opts = (
-            AnonymousMutableHashTableOfTensors.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -134,6 +130,7 @@ class AnonymousMutableHashTableOfTensors(Op):
 
 
 DEFAULTS = AnonymousMutableHashTableOfTensors.Options()
+MERGE = AnonymousMutableHashTableOfTensors.Options.merge
 
 
 def anonymous_mutable_hash_table_of_tensors(

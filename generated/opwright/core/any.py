@@ -91,7 +91,7 @@ class Any(Op):
             OpError: the op refuses an argument.
         """
         op: Any = Any()
-        opts = Any.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -113,6 +113,7 @@ class Any(Op):
 
 
 DEFAULTS = Any.Options()
+MERGE = Any.Options.merge
 
 
 def any(

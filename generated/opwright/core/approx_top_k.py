@@ -134,14 +134,14 @@ class ApproxTopK(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            k: int. at least 0.
+            k: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ApproxTopK[U] = ApproxTopK()
-        opts = ApproxTopK.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -182,6 +182,7 @@ class ApproxTopK(Op, Generic[T]):
 
 
 DEFAULTS = ApproxTopK.Options()
+MERGE = ApproxTopK.Options.merge
 
 
 def approx_top_k(

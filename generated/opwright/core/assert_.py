@@ -83,7 +83,7 @@ class Assert(Op):
             OpError: the op refuses an argument.
         """
         op: Assert = Assert()
-        opts = Assert.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -105,6 +105,7 @@ class Assert(Op):
 
 
 DEFAULTS = Assert.Options()
+MERGE = Assert.Options.merge
 
 
 def assert_(

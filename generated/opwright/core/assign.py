@@ -103,7 +103,7 @@ class Assign(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Assign[U] = Assign()
-        opts = Assign.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class Assign(Op, Generic[T]):
 
 
 DEFAULTS = Assign.Options()
+MERGE = Assign.Options.merge
 
 
 def assign(

@@ -97,7 +97,7 @@ class AssignAdd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: AssignAdd[U] = AssignAdd()
-        opts = AssignAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class AssignAdd(Op, Generic[T]):
 
 
 DEFAULTS = AssignAdd.Options()
+MERGE = AssignAdd.Options.merge
 
 
 def assign_add(

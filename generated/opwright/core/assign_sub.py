@@ -97,7 +97,7 @@ class AssignSub(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: AssignSub[U] = AssignSub()
-        opts = AssignSub.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class AssignSub(Op, Generic[T]):
 
 
 DEFAULTS = AssignSub.Options()
+MERGE = AssignSub.Options.merge
 
 
 def assign_sub(

@@ -92,7 +92,7 @@ class AssignVariableOp(Op):
             OpError: the op refuses an argument.
         """
         op: AssignVariableOp = AssignVariableOp()
-        opts = AssignVariableOp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -114,6 +114,7 @@ class AssignVariableOp(Op):
 
 
 DEFAULTS = AssignVariableOp.Options()
+MERGE = AssignVariableOp.Options.merge
 
 
 def assign_variable_op(

@@ -73,7 +73,7 @@ class BarrierClose(Op):
             OpError: the op refuses an argument.
         """
         op: BarrierClose = BarrierClose()
-        opts = BarrierClose.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -97,6 +97,7 @@ class BarrierClose(Op):
 
 
 DEFAULTS = BarrierClose.Options()
+MERGE = BarrierClose.Options.merge
 
 
 def barrier_close(

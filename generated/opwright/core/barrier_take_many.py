@@ -114,14 +114,14 @@ class BarrierTakeMany(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: reference to string.
             num_elements: int32.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: BarrierTakeMany = BarrierTakeMany()
-        opts = BarrierTakeMany.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class BarrierTakeMany(Op):
 
 
 DEFAULTS = BarrierTakeMany.Options()
+MERGE = BarrierTakeMany.Options.merge
 
 
 def barrier_take_many(

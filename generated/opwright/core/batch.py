@@ -147,7 +147,7 @@ class Batch(Op):
             OpError: the op refuses an argument.
         """
         op: Batch = Batch()
-        opts = Batch.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +197,7 @@ class Batch(Op):
 
 
 DEFAULTS = Batch.Options()
+MERGE = Batch.Options.merge
 
 
 def batch(

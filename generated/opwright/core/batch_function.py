@@ -263,14 +263,14 @@ class BatchFunction(Op):
             num_batch_threads: int.
             max_batch_size: int.
             batch_timeout_micros: int.
-            Tout: list(dtype). at least 1 values.
+            Tout: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: BatchFunction = BatchFunction()
-        opts = BatchFunction.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -345,6 +345,7 @@ class BatchFunction(Op):
 
 
 DEFAULTS = BatchFunction.Options()
+MERGE = BatchFunction.Options.merge
 
 
 def batch_function(

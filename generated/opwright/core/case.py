@@ -96,15 +96,15 @@ class Case(Op):
             scope: graph, name, device and control dependencies of the op.
             branch_index: int32.
             input: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
-            branches: list(func). at least 1 values.
+            Tout: list(dtype).
+            branches: list(func). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: Case = Case()
-        opts = Case.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class Case(Op):
 
 
 DEFAULTS = Case.Options()
+MERGE = Case.Options.merge
 
 
 def case(

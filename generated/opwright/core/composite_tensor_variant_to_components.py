@@ -68,7 +68,7 @@ class CompositeTensorVariantToComponents(Op):
             scope: graph, name, device and control dependencies of the op.
             encoded: variant.
             metadata: string.
-            Tcomponents: list(dtype). at least 0 values.
+            Tcomponents: list(dtype).
 
         Raises:
             OpError: the op refuses an argument.

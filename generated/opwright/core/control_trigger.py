@@ -52,6 +52,4 @@ class ControlTrigger(Op):
 
 def control_trigger(*, name: str | None = None) -> ControlTrigger:
     """`ControlTrigger.create` in the current scope."""
-    return ControlTrigger.create(
-        Scope.current(name),
-    )
+    return ControlTrigger.create(Scope.current(name))

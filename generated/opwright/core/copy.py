@@ -101,7 +101,7 @@ class Copy(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Copy[U] = Copy()
-        opts = Copy.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class Copy(Op, Generic[T]):
 
 
 DEFAULTS = Copy.Options()
+MERGE = Copy.Options.merge
 
 
 def copy(

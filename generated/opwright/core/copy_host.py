@@ -101,7 +101,7 @@ class CopyHost(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CopyHost[U] = CopyHost()
-        opts = CopyHost.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class CopyHost(Op, Generic[T]):
 
 
 DEFAULTS = CopyHost.Options()
+MERGE = CopyHost.Options.merge
 
 
 def copy_host(

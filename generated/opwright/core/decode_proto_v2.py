@@ -113,14 +113,14 @@ class DecodeProtoV2(Op):
             bytes: string.
             message_type: string.
             field_names: list(string).
-            output_types: list(dtype). at least 0 values.
+            output_types: list(dtype).
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: DecodeProtoV2 = DecodeProtoV2()
-        opts = DecodeProtoV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -161,6 +161,7 @@ class DecodeProtoV2(Op):
 
 
 DEFAULTS = DecodeProtoV2.Options()
+MERGE = DecodeProtoV2.Options.merge
 
 
 def decode_proto_v2(

@@ -75,7 +75,7 @@ class DestroyResourceOp(Op):
             OpError: the op refuses an argument.
         """
         op: DestroyResourceOp = DestroyResourceOp()
-        opts = DestroyResourceOp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,6 +99,7 @@ class DestroyResourceOp(Op):
 
 
 DEFAULTS = DestroyResourceOp.Options()
+MERGE = DestroyResourceOp.Options.merge
 
 
 def destroy_resource_op(

@@ -65,6 +65,4 @@ class DummyMemoryCache(Op):
 
 def dummy_memory_cache(*, name: str | None = None) -> DummyMemoryCache:
     """`DummyMemoryCache.create` in the current scope."""
-    return DummyMemoryCache.create(
-        Scope.current(name),
-    )
+    return DummyMemoryCache.create(Scope.current(name))

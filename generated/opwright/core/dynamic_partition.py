@@ -56,7 +56,7 @@ class DynamicPartition(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             data: `T`.
             partitions: int32.
-            num_partitions: int. at least 1.
+            num_partitions: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

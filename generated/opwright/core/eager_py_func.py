@@ -91,14 +91,14 @@ class EagerPyFunc(Op):
             scope: graph, name, device and control dependencies of the op.
             input: list of tensors of `Tin`.
             token: string.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: EagerPyFunc = EagerPyFunc()
-        opts = EagerPyFunc.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class EagerPyFunc(Op):
 
 
 DEFAULTS = EagerPyFunc.Options()
+MERGE = EagerPyFunc.Options.merge
 
 
 def eager_py_func(

@@ -111,7 +111,7 @@ class EditDistance(Op):
             OpError: the op refuses an argument.
         """
         op: EditDistance = EditDistance()
-        opts = EditDistance.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class EditDistance(Op):
 
 
 DEFAULTS = EditDistance.Options()
+MERGE = EditDistance.Options.merge
 
 
 def edit_distance(

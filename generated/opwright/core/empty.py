@@ -100,7 +100,7 @@ class Empty(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: Empty[UDtype] = Empty()
-        opts = Empty.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -121,6 +121,7 @@ class Empty(Op, Generic[Dtype]):
 
 
 DEFAULTS = Empty.Options()
+MERGE = Empty.Options.merge
 
 
 def empty(

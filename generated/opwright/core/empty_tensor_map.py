@@ -63,6 +63,4 @@ class EmptyTensorMap(Op):
 
 def empty_tensor_map(*, name: str | None = None) -> EmptyTensorMap:
     """`EmptyTensorMap.create` in the current scope."""
-    return EmptyTensorMap.create(
-        Scope.current(name),
-    )
+    return EmptyTensorMap.create(Scope.current(name))

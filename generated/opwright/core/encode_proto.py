@@ -102,7 +102,7 @@ class EncodeProto(Op):
             OpError: the op refuses an argument.
         """
         op: EncodeProto = EncodeProto()
-        opts = EncodeProto.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class EncodeProto(Op):
 
 
 DEFAULTS = EncodeProto.Options()
+MERGE = EncodeProto.Options.merge
 
 
 def encode_proto(

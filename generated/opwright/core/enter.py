@@ -101,7 +101,7 @@ class Enter(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Enter[U] = Enter()
-        opts = Enter.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class Enter(Op, Generic[T]):
 
 
 DEFAULTS = Enter.Options()
+MERGE = Enter.Options.merge
 
 
 def enter(

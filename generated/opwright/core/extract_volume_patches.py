@@ -68,8 +68,8 @@ class ExtractVolumePatches(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            ksizes: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksizes: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
 
         Raises:

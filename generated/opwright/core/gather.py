@@ -94,7 +94,7 @@ class Gather(Op, Generic[Tparams]):
             OpError: the op refuses an argument.
         """
         op: Gather[Uparams] = Gather()
-        opts = Gather.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class Gather(Op, Generic[Tparams]):
 
 
 DEFAULTS = Gather.Options()
+MERGE = Gather.Options.merge
 
 
 def gather(

@@ -103,7 +103,7 @@ class GatherNd(Op, Generic[Tparams]):
             OpError: the op refuses an argument.
         """
         op: GatherNd[Uparams] = GatherNd()
-        opts = GatherNd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class GatherNd(Op, Generic[Tparams]):
 
 
 DEFAULTS = GatherNd.Options()
+MERGE = GatherNd.Options.merge
 
 
 def gather_nd(

@@ -109,7 +109,7 @@ class GatherV2(Op, Generic[Tparams]):
             OpError: the op refuses an argument.
         """
         op: GatherV2[Uparams] = GatherV2()
-        opts = GatherV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class GatherV2(Op, Generic[Tparams]):
 
 
 DEFAULTS = GatherV2.Options()
+MERGE = GatherV2.Options.merge
 
 
 def gather_v2(

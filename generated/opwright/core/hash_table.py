@@ -106,7 +106,7 @@ class HashTable(Op):
             OpError: the op refuses an argument.
         """
         op: HashTable = HashTable()
-        opts = HashTable.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +143,7 @@ class HashTable(Op):
 
 
 DEFAULTS = HashTable.Options()
+MERGE = HashTable.Options.merge
 
 
 def hash_table(

@@ -112,7 +112,7 @@ class HashTableV2(Op):
             OpError: the op refuses an argument.
         """
         op: HashTableV2 = HashTableV2()
-        opts = HashTableV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class HashTableV2(Op):
 
 
 DEFAULTS = HashTableV2.Options()
+MERGE = HashTableV2.Options.merge
 
 
 def hash_table_v2(

@@ -102,7 +102,7 @@ class If(Op):
             scope: graph, name, device and control dependencies of the op.
             cond: `Tcond`.
             input: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             then_branch: func.
             else_branch: func.
             options: merged field by field; the last explicit one wins.
@@ -111,7 +111,7 @@ class If(Op):
             OpError: the op refuses an argument.
         """
         op: If = If()
-        opts = If.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class If(Op):
 
 
 DEFAULTS = If.Options()
+MERGE = If.Options.merge
 
 
 def if_(

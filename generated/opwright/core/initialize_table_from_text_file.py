@@ -50,7 +50,7 @@ class InitializeTableFromTextFile(Op):
         """Optional attributes of InitializeTableFromTextFile.
 
         Attributes:
-            vocab_size: int. at least -1.
+            vocab_size: int. At least -1.
             delimiter: string.
             offset: int.
         """
@@ -97,17 +97,15 @@ class InitializeTableFromTextFile(Op):
             scope: graph, name, device and control dependencies of the op.
             table_handle: reference to string.
             filename: string.
-            key_index: int. at least -2.
-            value_index: int. at least -2.
+            key_index: int. At least -2.
+            value_index: int. At least -2.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: InitializeTableFromTextFile = InitializeTableFromTextFile()
-        opts = (
-            InitializeTableFromTextFile.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +144,7 @@ class InitializeTableFromTextFile(Op):
 
 
 DEFAULTS = InitializeTableFromTextFile.Options()
+MERGE = InitializeTableFromTextFile.Options.merge
 
 
 def initialize_table_from_text_file(

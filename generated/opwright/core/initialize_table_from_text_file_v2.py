@@ -53,7 +53,7 @@ class InitializeTableFromTextFileV2(Op):
         """Optional attributes of InitializeTableFromTextFileV2.
 
         Attributes:
-            vocab_size: int. at least -1.
+            vocab_size: int. At least -1.
             delimiter: string.
             offset: int.
         """
@@ -100,19 +100,15 @@ class InitializeTableFromTextFileV2(Op):
             scope: graph, name, device and control dependencies of the op.
             table_handle: resource.
             filename: string.
-            key_index: int. at least -2.
-            value_index: int. at least -2.
+            key_index: int. At least -2.
+            value_index: int. At least -2.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: InitializeTableFromTextFileV2 = InitializeTableFromTextFileV2()
-        opts = (
-            InitializeTableFromTextFileV2.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +147,7 @@ class InitializeTableFromTextFileV2(Op):
 
 
 DEFAULTS = InitializeTableFromTextFileV2.Options()
+MERGE = InitializeTableFromTextFileV2.Options.merge
 
 
 def initialize_table_from_text_file_v2(

@@ -46,8 +46,8 @@ class MapClear(Op):
         """Optional attributes of MapClear.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -104,7 +104,7 @@ class MapClear(Op):
             OpError: the op refuses an argument.
         """
         op: MapClear = MapClear()
-        opts = MapClear.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class MapClear(Op):
 
 
 DEFAULTS = MapClear.Options()
+MERGE = MapClear.Options.merge
 
 
 def map_clear(

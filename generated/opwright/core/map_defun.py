@@ -96,8 +96,8 @@ class MapDefun(Op):
             scope: graph, name, device and control dependencies of the op.
             arguments: list of tensors of `Targuments`.
             captured_inputs: list of tensors of `Tcaptured`.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             f: func.
             options: merged field by field; the last explicit one wins.
 
@@ -105,7 +105,7 @@ class MapDefun(Op):
             OpError: the op refuses an argument.
         """
         op: MapDefun = MapDefun()
-        opts = MapDefun.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class MapDefun(Op):
 
 
 DEFAULTS = MapDefun.Options()
+MERGE = MapDefun.Options.merge
 
 
 def map_defun(

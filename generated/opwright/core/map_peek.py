@@ -61,8 +61,8 @@ class MapPeek(Op):
         """Optional attributes of MapPeek.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -118,14 +118,14 @@ class MapPeek(Op):
             scope: graph, name, device and control dependencies of the op.
             key: int64.
             indices: int32.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: MapPeek = MapPeek()
-        opts = MapPeek.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class MapPeek(Op):
 
 
 DEFAULTS = MapPeek.Options()
+MERGE = MapPeek.Options.merge
 
 
 def map_peek(

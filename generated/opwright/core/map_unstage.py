@@ -61,8 +61,8 @@ class MapUnstage(Op):
         """Optional attributes of MapUnstage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -118,14 +118,14 @@ class MapUnstage(Op):
             scope: graph, name, device and control dependencies of the op.
             key: int64.
             indices: int32.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: MapUnstage = MapUnstage()
-        opts = MapUnstage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class MapUnstage(Op):
 
 
 DEFAULTS = MapUnstage.Options()
+MERGE = MapUnstage.Options.merge
 
 
 def map_unstage(

@@ -105,7 +105,7 @@ class Max(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Max[U] = Max()
-        opts = Max.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class Max(Op, Generic[T]):
 
 
 DEFAULTS = Max.Options()
+MERGE = Max.Options.merge
 
 
 def max(

@@ -105,7 +105,7 @@ class Min(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Min[U] = Min()
-        opts = Min.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class Min(Op, Generic[T]):
 
 
 DEFAULTS = Min.Options()
+MERGE = Min.Options.merge
 
 
 def min(

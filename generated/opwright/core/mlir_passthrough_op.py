@@ -65,7 +65,7 @@ class MlirPassthroughOp(Op):
             scope: graph, name, device and control dependencies of the op.
             inputs: list of tensors of `Tinputs`.
             mlir_module: string.
-            Toutputs: list(dtype). at least 0 values.
+            Toutputs: list(dtype).
 
         Raises:
             OpError: the op refuses an argument.

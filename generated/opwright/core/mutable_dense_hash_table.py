@@ -152,7 +152,7 @@ class MutableDenseHashTable(Op):
             OpError: the op refuses an argument.
         """
         op: MutableDenseHashTable = MutableDenseHashTable()
-        opts = MutableDenseHashTable.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -196,6 +196,7 @@ class MutableDenseHashTable(Op):
 
 
 DEFAULTS = MutableDenseHashTable.Options()
+MERGE = MutableDenseHashTable.Options.merge
 
 
 def mutable_dense_hash_table(

@@ -156,7 +156,7 @@ class MutableDenseHashTableV2(Op):
             OpError: the op refuses an argument.
         """
         op: MutableDenseHashTableV2 = MutableDenseHashTableV2()
-        opts = MutableDenseHashTableV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -201,6 +201,7 @@ class MutableDenseHashTableV2(Op):
 
 
 DEFAULTS = MutableDenseHashTableV2.Options()
+MERGE = MutableDenseHashTableV2.Options.merge
 
 
 def mutable_dense_hash_table_v2(

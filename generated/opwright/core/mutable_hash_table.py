@@ -106,7 +106,7 @@ class MutableHashTable(Op):
             OpError: the op refuses an argument.
         """
         op: MutableHashTable = MutableHashTable()
-        opts = MutableHashTable.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +143,7 @@ class MutableHashTable(Op):
 
 
 DEFAULTS = MutableHashTable.Options()
+MERGE = MutableHashTable.Options.merge
 
 
 def mutable_hash_table(

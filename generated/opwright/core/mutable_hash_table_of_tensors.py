@@ -122,7 +122,7 @@ class MutableHashTableOfTensors(Op):
             OpError: the op refuses an argument.
         """
         op: MutableHashTableOfTensors = MutableHashTableOfTensors()
-        opts = MutableHashTableOfTensors.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class MutableHashTableOfTensors(Op):
 
 
 DEFAULTS = MutableHashTableOfTensors.Options()
+MERGE = MutableHashTableOfTensors.Options.merge
 
 
 def mutable_hash_table_of_tensors(

@@ -122,9 +122,7 @@ class MutableHashTableOfTensorsV2(Op):
             OpError: the op refuses an argument.
         """
         op: MutableHashTableOfTensorsV2 = MutableHashTableOfTensorsV2()
-        opts = (
-            MutableHashTableOfTensorsV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +162,7 @@ class MutableHashTableOfTensorsV2(Op):
 
 
 DEFAULTS = MutableHashTableOfTensorsV2.Options()
+MERGE = MutableHashTableOfTensorsV2.Options.merge
 
 
 def mutable_hash_table_of_tensors_v2(

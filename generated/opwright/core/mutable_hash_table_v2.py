@@ -112,7 +112,7 @@ class MutableHashTableV2(Op):
             OpError: the op refuses an argument.
         """
         op: MutableHashTableV2 = MutableHashTableV2()
-        opts = MutableHashTableV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class MutableHashTableV2(Op):
 
 
 DEFAULTS = MutableHashTableV2.Options()
+MERGE = MutableHashTableV2.Options.merge
 
 
 def mutable_hash_table_v2(

@@ -85,7 +85,7 @@ class MutexV2(Op):
             OpError: the op refuses an argument.
         """
         op: MutexV2 = MutexV2()
-        opts = MutexV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class MutexV2(Op):
 
 
 DEFAULTS = MutexV2.Options()
+MERGE = MutexV2.Options.merge
 
 
 def mutex_v2(

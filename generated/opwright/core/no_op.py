@@ -52,6 +52,4 @@ class NoOp(Op):
 
 def no_op(*, name: str | None = None) -> NoOp:
     """`NoOp.create` in the current scope."""
-    return NoOp.create(
-        Scope.current(name),
-    )
+    return NoOp.create(Scope.current(name))

@@ -111,7 +111,7 @@ class OneHot(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: OneHot[U] = OneHot()
-        opts = OneHot.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class OneHot(Op, Generic[T]):
 
 
 DEFAULTS = OneHot.Options()
+MERGE = OneHot.Options.merge
 
 
 def one_hot(

@@ -46,8 +46,8 @@ class OrderedMapClear(Op):
         """Optional attributes of OrderedMapClear.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -104,7 +104,7 @@ class OrderedMapClear(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapClear = OrderedMapClear()
-        opts = OrderedMapClear.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class OrderedMapClear(Op):
 
 
 DEFAULTS = OrderedMapClear.Options()
+MERGE = OrderedMapClear.Options.merge
 
 
 def ordered_map_clear(

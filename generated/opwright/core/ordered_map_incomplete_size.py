@@ -50,8 +50,8 @@ class OrderedMapIncompleteSize(Op):
         """Optional attributes of OrderedMapIncompleteSize.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -111,7 +111,7 @@ class OrderedMapIncompleteSize(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapIncompleteSize = OrderedMapIncompleteSize()
-        opts = OrderedMapIncompleteSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class OrderedMapIncompleteSize(Op):
 
 
 DEFAULTS = OrderedMapIncompleteSize.Options()
+MERGE = OrderedMapIncompleteSize.Options.merge
 
 
 def ordered_map_incomplete_size(

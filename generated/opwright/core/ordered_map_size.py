@@ -50,8 +50,8 @@ class OrderedMapSize(Op):
         """Optional attributes of OrderedMapSize.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -111,7 +111,7 @@ class OrderedMapSize(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapSize = OrderedMapSize()
-        opts = OrderedMapSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class OrderedMapSize(Op):
 
 
 DEFAULTS = OrderedMapSize.Options()
+MERGE = OrderedMapSize.Options.merge
 
 
 def ordered_map_size(

@@ -59,8 +59,8 @@ class OrderedMapStage(Op):
         """Optional attributes of OrderedMapStage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -125,7 +125,7 @@ class OrderedMapStage(Op):
             OpError: the op refuses an argument.
         """
         op: OrderedMapStage = OrderedMapStage()
-        opts = OrderedMapStage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -165,6 +165,7 @@ class OrderedMapStage(Op):
 
 
 DEFAULTS = OrderedMapStage.Options()
+MERGE = OrderedMapStage.Options.merge
 
 
 def ordered_map_stage(

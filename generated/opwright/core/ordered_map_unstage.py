@@ -61,8 +61,8 @@ class OrderedMapUnstage(Op):
         """Optional attributes of OrderedMapUnstage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -118,14 +118,14 @@ class OrderedMapUnstage(Op):
             scope: graph, name, device and control dependencies of the op.
             key: int64.
             indices: int32.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: OrderedMapUnstage = OrderedMapUnstage()
-        opts = OrderedMapUnstage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class OrderedMapUnstage(Op):
 
 
 DEFAULTS = OrderedMapUnstage.Options()
+MERGE = OrderedMapUnstage.Options.merge
 
 
 def ordered_map_unstage(

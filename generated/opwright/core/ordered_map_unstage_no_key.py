@@ -62,8 +62,8 @@ class OrderedMapUnstageNoKey(Op):
         """Optional attributes of OrderedMapUnstageNoKey.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -117,14 +117,14 @@ class OrderedMapUnstageNoKey(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             indices: int32.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: OrderedMapUnstageNoKey = OrderedMapUnstageNoKey()
-        opts = OrderedMapUnstageNoKey.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class OrderedMapUnstageNoKey(Op):
 
 
 DEFAULTS = OrderedMapUnstageNoKey.Options()
+MERGE = OrderedMapUnstageNoKey.Options.merge
 
 
 def ordered_map_unstage_no_key(

@@ -88,7 +88,7 @@ class Pack(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Pack[U] = Pack()
-        opts = Pack.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -102,6 +102,7 @@ class Pack(Op, Generic[T]):
 
 
 DEFAULTS = Pack.Options()
+MERGE = Pack.Options.merge
 
 
 def pack(

@@ -105,7 +105,7 @@ class PartitionedCall(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             f: func.
             options: merged field by field; the last explicit one wins.
 
@@ -113,7 +113,7 @@ class PartitionedCall(Op):
             OpError: the op refuses an argument.
         """
         op: PartitionedCall = PartitionedCall()
-        opts = PartitionedCall.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class PartitionedCall(Op):
 
 
 DEFAULTS = PartitionedCall.Options()
+MERGE = PartitionedCall.Options.merge
 
 
 def partitioned_call(

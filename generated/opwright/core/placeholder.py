@@ -93,7 +93,7 @@ class Placeholder(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: Placeholder[UDtype] = Placeholder()
-        opts = Placeholder.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -113,6 +113,7 @@ class Placeholder(Op, Generic[Dtype]):
 
 
 DEFAULTS = Placeholder.Options()
+MERGE = Placeholder.Options.merge
 
 
 def placeholder(

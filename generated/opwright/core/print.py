@@ -116,7 +116,7 @@ class Print(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Print[V] = Print()
-        opts = Print.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class Print(Op, Generic[T]):
 
 
 DEFAULTS = Print.Options()
+MERGE = Print.Options.merge
 
 
 def print(

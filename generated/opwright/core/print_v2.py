@@ -80,7 +80,7 @@ class PrintV2(Op):
             OpError: the op refuses an argument.
         """
         op: PrintV2 = PrintV2()
-        opts = PrintV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -106,6 +106,7 @@ class PrintV2(Op):
 
 
 DEFAULTS = PrintV2.Options()
+MERGE = PrintV2.Options.merge
 
 
 def print_v2(

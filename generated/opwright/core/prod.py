@@ -97,7 +97,7 @@ class Prod(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Prod[U] = Prod()
-        opts = Prod.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class Prod(Op, Generic[T]):
 
 
 DEFAULTS = Prod.Options()
+MERGE = Prod.Options.merge
 
 
 def prod(

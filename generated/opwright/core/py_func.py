@@ -67,7 +67,7 @@ class PyFunc(Op):
             scope: graph, name, device and control dependencies of the op.
             input: list of tensors of `Tin`.
             token: string.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
 
         Raises:
             OpError: the op refuses an argument.

@@ -107,7 +107,7 @@ class RandomIndexShuffle(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: RandomIndexShuffle[UDtype] = RandomIndexShuffle()
-        opts = RandomIndexShuffle.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class RandomIndexShuffle(Op, Generic[Dtype]):
 
 
 DEFAULTS = RandomIndexShuffle.Options()
+MERGE = RandomIndexShuffle.Options.merge
 
 
 def random_index_shuffle(

@@ -108,7 +108,7 @@ class Recv(Op, Generic[TensorType]):
             OpError: the op refuses an argument.
         """
         op: Recv[UensorType] = Recv()
-        opts = Recv.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class Recv(Op, Generic[TensorType]):
 
 
 DEFAULTS = Recv.Options()
+MERGE = Recv.Options.merge
 
 
 def recv(

@@ -101,7 +101,7 @@ class RefEnter(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RefEnter[U] = RefEnter()
-        opts = RefEnter.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class RefEnter(Op, Generic[T]):
 
 
 DEFAULTS = RefEnter.Options()
+MERGE = RefEnter.Options.merge
 
 
 def ref_enter(

@@ -70,7 +70,7 @@ class RemoteCall(Op):
             scope: graph, name, device and control dependencies of the op.
             target: string.
             args: list of tensors of `Tin`.
-            Tout: list(dtype). at least 1 values.
+            Tout: list(dtype). At least 1 value.
             f: func.
 
         Raises:

@@ -116,7 +116,7 @@ class ResourceGather(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: ResourceGather[UDtype] = ResourceGather()
-        opts = ResourceGather.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class ResourceGather(Op, Generic[Dtype]):
 
 
 DEFAULTS = ResourceGather.Options()
+MERGE = ResourceGather.Options.merge
 
 
 def resource_gather(

@@ -109,7 +109,7 @@ class ResourceScatterNdAdd(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceScatterNdAdd = ResourceScatterNdAdd()
-        opts = ResourceScatterNdAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class ResourceScatterNdAdd(Op):
 
 
 DEFAULTS = ResourceScatterNdAdd.Options()
+MERGE = ResourceScatterNdAdd.Options.merge
 
 
 def resource_scatter_nd_add(

@@ -109,7 +109,7 @@ class ResourceScatterNdMax(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceScatterNdMax = ResourceScatterNdMax()
-        opts = ResourceScatterNdMax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class ResourceScatterNdMax(Op):
 
 
 DEFAULTS = ResourceScatterNdMax.Options()
+MERGE = ResourceScatterNdMax.Options.merge
 
 
 def resource_scatter_nd_max(

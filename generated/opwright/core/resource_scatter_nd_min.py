@@ -109,7 +109,7 @@ class ResourceScatterNdMin(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceScatterNdMin = ResourceScatterNdMin()
-        opts = ResourceScatterNdMin.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class ResourceScatterNdMin(Op):
 
 
 DEFAULTS = ResourceScatterNdMin.Options()
+MERGE = ResourceScatterNdMin.Options.merge
 
 
 def resource_scatter_nd_min(

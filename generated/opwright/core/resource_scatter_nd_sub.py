@@ -109,7 +109,7 @@ class ResourceScatterNdSub(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceScatterNdSub = ResourceScatterNdSub()
-        opts = ResourceScatterNdSub.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class ResourceScatterNdSub(Op):
 
 
 DEFAULTS = ResourceScatterNdSub.Options()
+MERGE = ResourceScatterNdSub.Options.merge
 
 
 def resource_scatter_nd_sub(

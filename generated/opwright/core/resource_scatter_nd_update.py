@@ -109,7 +109,7 @@ class ResourceScatterNdUpdate(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceScatterNdUpdate = ResourceScatterNdUpdate()
-        opts = ResourceScatterNdUpdate.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class ResourceScatterNdUpdate(Op):
 
 
 DEFAULTS = ResourceScatterNdUpdate.Options()
+MERGE = ResourceScatterNdUpdate.Options.merge
 
 
 def resource_scatter_nd_update(

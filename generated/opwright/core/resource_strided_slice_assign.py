@@ -147,9 +147,7 @@ class ResourceStridedSliceAssign(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceStridedSliceAssign = ResourceStridedSliceAssign()
-        opts = (
-            ResourceStridedSliceAssign.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -191,6 +189,7 @@ class ResourceStridedSliceAssign(Op):
 
 
 DEFAULTS = ResourceStridedSliceAssign.Options()
+MERGE = ResourceStridedSliceAssign.Options.merge
 
 
 def resource_strided_slice_assign(

@@ -97,7 +97,7 @@ class ReverseSequence(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ReverseSequence[U] = ReverseSequence()
-        opts = ReverseSequence.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class ReverseSequence(Op, Generic[T]):
 
 
 DEFAULTS = ReverseSequence.Options()
+MERGE = ReverseSequence.Options.merge
 
 
 def reverse_sequence(

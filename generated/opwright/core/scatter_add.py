@@ -108,7 +108,7 @@ class ScatterAdd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterAdd[U] = ScatterAdd()
-        opts = ScatterAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class ScatterAdd(Op, Generic[T]):
 
 
 DEFAULTS = ScatterAdd.Options()
+MERGE = ScatterAdd.Options.merge
 
 
 def scatter_add(

@@ -108,7 +108,7 @@ class ScatterDiv(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterDiv[U] = ScatterDiv()
-        opts = ScatterDiv.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class ScatterDiv(Op, Generic[T]):
 
 
 DEFAULTS = ScatterDiv.Options()
+MERGE = ScatterDiv.Options.merge
 
 
 def scatter_div(

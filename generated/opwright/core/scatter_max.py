@@ -107,7 +107,7 @@ class ScatterMax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterMax[U] = ScatterMax()
-        opts = ScatterMax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class ScatterMax(Op, Generic[T]):
 
 
 DEFAULTS = ScatterMax.Options()
+MERGE = ScatterMax.Options.merge
 
 
 def scatter_max(

@@ -107,7 +107,7 @@ class ScatterMin(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterMin[U] = ScatterMin()
-        opts = ScatterMin.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class ScatterMin(Op, Generic[T]):
 
 
 DEFAULTS = ScatterMin.Options()
+MERGE = ScatterMin.Options.merge
 
 
 def scatter_min(

@@ -108,7 +108,7 @@ class ScatterMul(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterMul[U] = ScatterMul()
-        opts = ScatterMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class ScatterMul(Op, Generic[T]):
 
 
 DEFAULTS = ScatterMul.Options()
+MERGE = ScatterMul.Options.merge
 
 
 def scatter_mul(

@@ -106,7 +106,7 @@ class ScatterNd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterNd[U] = ScatterNd()
-        opts = ScatterNd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class ScatterNd(Op, Generic[T]):
 
 
 DEFAULTS = ScatterNd.Options()
+MERGE = ScatterNd.Options.merge
 
 
 def scatter_nd(

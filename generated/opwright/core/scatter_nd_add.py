@@ -116,7 +116,7 @@ class ScatterNdAdd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterNdAdd[U] = ScatterNdAdd()
-        opts = ScatterNdAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class ScatterNdAdd(Op, Generic[T]):
 
 
 DEFAULTS = ScatterNdAdd.Options()
+MERGE = ScatterNdAdd.Options.merge
 
 
 def scatter_nd_add(

@@ -116,7 +116,7 @@ class ScatterNdMax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterNdMax[U] = ScatterNdMax()
-        opts = ScatterNdMax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class ScatterNdMax(Op, Generic[T]):
 
 
 DEFAULTS = ScatterNdMax.Options()
+MERGE = ScatterNdMax.Options.merge
 
 
 def scatter_nd_max(

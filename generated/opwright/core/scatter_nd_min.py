@@ -116,7 +116,7 @@ class ScatterNdMin(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterNdMin[U] = ScatterNdMin()
-        opts = ScatterNdMin.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class ScatterNdMin(Op, Generic[T]):
 
 
 DEFAULTS = ScatterNdMin.Options()
+MERGE = ScatterNdMin.Options.merge
 
 
 def scatter_nd_min(

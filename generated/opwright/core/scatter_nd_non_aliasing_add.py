@@ -111,7 +111,7 @@ class ScatterNdNonAliasingAdd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterNdNonAliasingAdd[U] = ScatterNdNonAliasingAdd()
-        opts = ScatterNdNonAliasingAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class ScatterNdNonAliasingAdd(Op, Generic[T]):
 
 
 DEFAULTS = ScatterNdNonAliasingAdd.Options()
+MERGE = ScatterNdNonAliasingAdd.Options.merge
 
 
 def scatter_nd_non_aliasing_add(

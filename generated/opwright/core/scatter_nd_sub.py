@@ -116,7 +116,7 @@ class ScatterNdSub(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterNdSub[U] = ScatterNdSub()
-        opts = ScatterNdSub.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class ScatterNdSub(Op, Generic[T]):
 
 
 DEFAULTS = ScatterNdSub.Options()
+MERGE = ScatterNdSub.Options.merge
 
 
 def scatter_nd_sub(

@@ -113,7 +113,7 @@ class ScatterNdUpdate(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterNdUpdate[U] = ScatterNdUpdate()
-        opts = ScatterNdUpdate.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +144,7 @@ class ScatterNdUpdate(Op, Generic[T]):
 
 
 DEFAULTS = ScatterNdUpdate.Options()
+MERGE = ScatterNdUpdate.Options.merge
 
 
 def scatter_nd_update(

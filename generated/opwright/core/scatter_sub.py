@@ -108,7 +108,7 @@ class ScatterSub(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterSub[U] = ScatterSub()
-        opts = ScatterSub.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class ScatterSub(Op, Generic[T]):
 
 
 DEFAULTS = ScatterSub.Options()
+MERGE = ScatterSub.Options.merge
 
 
 def scatter_sub(

@@ -105,7 +105,7 @@ class ScatterUpdate(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScatterUpdate[U] = ScatterUpdate()
-        opts = ScatterUpdate.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class ScatterUpdate(Op, Generic[T]):
 
 
 DEFAULTS = ScatterUpdate.Options()
+MERGE = ScatterUpdate.Options.merge
 
 
 def scatter_update(

@@ -100,7 +100,7 @@ class Send(Op):
             OpError: the op refuses an argument.
         """
         op: Send = Send()
-        opts = Send.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class Send(Op):
 
 
 DEFAULTS = Send.Options()
+MERGE = Send.Options.merge
 
 
 def send(

@@ -105,7 +105,7 @@ class SetSize(Op):
             OpError: the op refuses an argument.
         """
         op: SetSize = SetSize()
-        opts = SetSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class SetSize(Op):
 
 
 DEFAULTS = SetSize.Options()
+MERGE = SetSize.Options.merge
 
 
 def set_size(

@@ -123,7 +123,7 @@ class Skipgram(Op):
             OpError: the op refuses an argument.
         """
         op: Skipgram = Skipgram()
-        opts = Skipgram.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +168,7 @@ class Skipgram(Op):
 
 
 DEFAULTS = Skipgram.Options()
+MERGE = Skipgram.Options.merge
 
 
 @deprecated(

@@ -56,7 +56,7 @@ class Split(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             split_dim: int32.
             value: `T`.
-            num_split: int. at least 1.
+            num_split: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

@@ -75,7 +75,7 @@ class SplitV(Op, Generic[T]):
             value: `T`.
             size_splits: `Tlen`.
             split_dim: int32.
-            num_split: int. at least 1.
+            num_split: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

@@ -49,7 +49,7 @@ class Squeeze(Op, Generic[T]):
         """Optional attributes of Squeeze.
 
         Attributes:
-            squeeze_dims: list(int). at least 0 values.
+            squeeze_dims: list(int).
         """
 
         __slots__ = ("squeeze_dims",)
@@ -85,7 +85,7 @@ class Squeeze(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Squeeze[U] = Squeeze()
-        opts = Squeeze.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -104,6 +104,7 @@ class Squeeze(Op, Generic[T]):
 
 
 DEFAULTS = Squeeze.Options()
+MERGE = Squeeze.Options.merge
 
 
 def squeeze(

@@ -81,7 +81,7 @@ class Stack(Op):
             OpError: the op refuses an argument.
         """
         op: Stack = Stack()
-        opts = Stack.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -103,6 +103,7 @@ class Stack(Op):
 
 
 DEFAULTS = Stack.Options()
+MERGE = Stack.Options.merge
 
 
 def stack(

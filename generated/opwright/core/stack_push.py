@@ -98,7 +98,7 @@ class StackPush(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: StackPush[U] = StackPush()
-        opts = StackPush.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -120,6 +120,7 @@ class StackPush(Op, Generic[T]):
 
 
 DEFAULTS = StackPush.Options()
+MERGE = StackPush.Options.merge
 
 
 def stack_push(

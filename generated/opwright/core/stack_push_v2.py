@@ -100,7 +100,7 @@ class StackPushV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: StackPushV2[U] = StackPushV2()
-        opts = StackPushV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,6 +122,7 @@ class StackPushV2(Op, Generic[T]):
 
 
 DEFAULTS = StackPushV2.Options()
+MERGE = StackPushV2.Options.merge
 
 
 def stack_push_v2(

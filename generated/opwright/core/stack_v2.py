@@ -96,7 +96,7 @@ class StackV2(Op):
             OpError: the op refuses an argument.
         """
         op: StackV2 = StackV2()
-        opts = StackV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,6 +122,7 @@ class StackV2(Op):
 
 
 DEFAULTS = StackV2.Options()
+MERGE = StackV2.Options.merge
 
 
 def stack_v2(

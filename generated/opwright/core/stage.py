@@ -46,8 +46,8 @@ class Stage(Op):
         """Optional attributes of Stage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -104,7 +104,7 @@ class Stage(Op):
             OpError: the op refuses an argument.
         """
         op: Stage = Stage()
-        opts = Stage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class Stage(Op):
 
 
 DEFAULTS = Stage.Options()
+MERGE = Stage.Options.merge
 
 
 def stage(

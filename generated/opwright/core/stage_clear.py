@@ -46,8 +46,8 @@ class StageClear(Op):
         """Optional attributes of StageClear.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -104,7 +104,7 @@ class StageClear(Op):
             OpError: the op refuses an argument.
         """
         op: StageClear = StageClear()
-        opts = StageClear.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class StageClear(Op):
 
 
 DEFAULTS = StageClear.Options()
+MERGE = StageClear.Options.merge
 
 
 def stage_clear(

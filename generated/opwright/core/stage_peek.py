@@ -59,8 +59,8 @@ class StagePeek(Op):
         """Optional attributes of StagePeek.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -114,14 +114,14 @@ class StagePeek(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             index: int32.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: StagePeek = StagePeek()
-        opts = StagePeek.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class StagePeek(Op):
 
 
 DEFAULTS = StagePeek.Options()
+MERGE = StagePeek.Options.merge
 
 
 def stage_peek(

@@ -50,8 +50,8 @@ class StageSize(Op):
         """Optional attributes of StageSize.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -111,7 +111,7 @@ class StageSize(Op):
             OpError: the op refuses an argument.
         """
         op: StageSize = StageSize()
-        opts = StageSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class StageSize(Op):
 
 
 DEFAULTS = StageSize.Options()
+MERGE = StageSize.Options.merge
 
 
 def stage_size(

@@ -107,7 +107,7 @@ class StatefulPartitionedCall(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             f: func.
             options: merged field by field; the last explicit one wins.
 
@@ -115,7 +115,7 @@ class StatefulPartitionedCall(Op):
             OpError: the op refuses an argument.
         """
         op: StatefulPartitionedCall = StatefulPartitionedCall()
-        opts = StatefulPartitionedCall.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +153,7 @@ class StatefulPartitionedCall(Op):
 
 
 DEFAULTS = StatefulPartitionedCall.Options()
+MERGE = StatefulPartitionedCall.Options.merge
 
 
 def stateful_partitioned_call(

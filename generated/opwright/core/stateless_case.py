@@ -94,15 +94,15 @@ class StatelessCase(Op):
             scope: graph, name, device and control dependencies of the op.
             branch_index: int32.
             input: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
-            branches: list(func). at least 1 values.
+            Tout: list(dtype).
+            branches: list(func). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: StatelessCase = StatelessCase()
-        opts = StatelessCase.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class StatelessCase(Op):
 
 
 DEFAULTS = StatelessCase.Options()
+MERGE = StatelessCase.Options.merge
 
 
 def stateless_case(

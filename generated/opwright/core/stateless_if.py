@@ -100,7 +100,7 @@ class StatelessIf(Op):
             scope: graph, name, device and control dependencies of the op.
             cond: `Tcond`.
             input: list of tensors of `Tin`.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             then_branch: func.
             else_branch: func.
             options: merged field by field; the last explicit one wins.
@@ -109,7 +109,7 @@ class StatelessIf(Op):
             OpError: the op refuses an argument.
         """
         op: StatelessIf = StatelessIf()
-        opts = StatelessIf.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class StatelessIf(Op):
 
 
 DEFAULTS = StatelessIf.Options()
+MERGE = StatelessIf.Options.merge
 
 
 def stateless_if(

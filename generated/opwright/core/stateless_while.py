@@ -105,7 +105,7 @@ class StatelessWhile(Op):
             OpError: the op refuses an argument.
         """
         op: StatelessWhile = StatelessWhile()
-        opts = StatelessWhile.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class StatelessWhile(Op):
 
 
 DEFAULTS = StatelessWhile.Options()
+MERGE = StatelessWhile.Options.merge
 
 
 def stateless_while(

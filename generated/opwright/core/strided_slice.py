@@ -148,7 +148,7 @@ class StridedSlice(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: StridedSlice[U] = StridedSlice()
-        opts = StridedSlice.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -189,6 +189,7 @@ class StridedSlice(Op, Generic[T]):
 
 
 DEFAULTS = StridedSlice.Options()
+MERGE = StridedSlice.Options.merge
 
 
 def strided_slice(

@@ -152,7 +152,7 @@ class StridedSliceAssign(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: StridedSliceAssign[U] = StridedSliceAssign()
-        opts = StridedSliceAssign.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -194,6 +194,7 @@ class StridedSliceAssign(Op, Generic[T]):
 
 
 DEFAULTS = StridedSliceAssign.Options()
+MERGE = StridedSliceAssign.Options.merge
 
 
 def strided_slice_assign(

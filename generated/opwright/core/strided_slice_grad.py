@@ -144,7 +144,7 @@ class StridedSliceGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: StridedSliceGrad[U] = StridedSliceGrad()
-        opts = StridedSliceGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +186,7 @@ class StridedSliceGrad(Op, Generic[T]):
 
 
 DEFAULTS = StridedSliceGrad.Options()
+MERGE = StridedSliceGrad.Options.merge
 
 
 def strided_slice_grad(

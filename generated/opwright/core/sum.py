@@ -97,7 +97,7 @@ class Sum(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Sum[U] = Sum()
-        opts = Sum.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class Sum(Op, Generic[T]):
 
 
 DEFAULTS = Sum.Options()
+MERGE = Sum.Options.merge
 
 
 def sum(

@@ -54,6 +54,4 @@ class SyncDevice(Op):
 
 def sync_device(*, name: str | None = None) -> SyncDevice:
     """`SyncDevice.create` in the current scope."""
-    return SyncDevice.create(
-        Scope.current(name),
-    )
+    return SyncDevice.create(Scope.current(name))

@@ -101,7 +101,7 @@ class TemporaryVariable(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TemporaryVariable[UDtype] = TemporaryVariable()
-        opts = TemporaryVariable.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class TemporaryVariable(Op, Generic[Dtype]):
 
 
 DEFAULTS = TemporaryVariable.Options()
+MERGE = TemporaryVariable.Options.merge
 
 
 def temporary_variable(

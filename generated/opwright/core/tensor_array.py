@@ -131,7 +131,7 @@ class TensorArray(Op):
             OpError: the op refuses an argument.
         """
         op: TensorArray = TensorArray()
-        opts = TensorArray.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -169,6 +169,7 @@ class TensorArray(Op):
 
 
 DEFAULTS = TensorArray.Options()
+MERGE = TensorArray.Options.merge
 
 
 @deprecated(

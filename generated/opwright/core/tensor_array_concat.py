@@ -111,7 +111,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TensorArrayConcat[UDtype] = TensorArrayConcat()
-        opts = TensorArrayConcat.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayConcat.Options()
+MERGE = TensorArrayConcat.Options.merge
 
 
 @deprecated(

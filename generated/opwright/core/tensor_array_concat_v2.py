@@ -104,7 +104,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TensorArrayConcatV2[UDtype] = TensorArrayConcatV2()
-        opts = TensorArrayConcatV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayConcatV2.Options()
+MERGE = TensorArrayConcatV2.Options.merge
 
 
 def tensor_array_concat_v2(

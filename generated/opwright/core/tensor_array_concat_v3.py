@@ -107,7 +107,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TensorArrayConcatV3[UDtype] = TensorArrayConcatV3()
-        opts = TensorArrayConcatV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -134,6 +134,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayConcatV3.Options()
+MERGE = TensorArrayConcatV3.Options.merge
 
 
 def tensor_array_concat_v3(

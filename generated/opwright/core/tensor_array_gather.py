@@ -115,7 +115,7 @@ class TensorArrayGather(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TensorArrayGather[UDtype] = TensorArrayGather()
-        opts = TensorArrayGather.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +143,7 @@ class TensorArrayGather(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayGather.Options()
+MERGE = TensorArrayGather.Options.merge
 
 
 @deprecated(

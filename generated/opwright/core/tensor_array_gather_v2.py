@@ -114,7 +114,7 @@ class TensorArrayGatherV2(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TensorArrayGatherV2[UDtype] = TensorArrayGatherV2()
-        opts = TensorArrayGatherV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class TensorArrayGatherV2(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayGatherV2.Options()
+MERGE = TensorArrayGatherV2.Options.merge
 
 
 @deprecated(

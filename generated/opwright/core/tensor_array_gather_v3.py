@@ -111,7 +111,7 @@ class TensorArrayGatherV3(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TensorArrayGatherV3[UDtype] = TensorArrayGatherV3()
-        opts = TensorArrayGatherV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class TensorArrayGatherV3(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayGatherV3.Options()
+MERGE = TensorArrayGatherV3.Options.merge
 
 
 def tensor_array_gather_v3(

@@ -112,7 +112,7 @@ class TensorArrayPack(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TensorArrayPack[UDtype] = TensorArrayPack()
-        opts = TensorArrayPack.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class TensorArrayPack(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayPack.Options()
+MERGE = TensorArrayPack.Options.merge
 
 
 @deprecated(

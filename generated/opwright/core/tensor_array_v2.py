@@ -131,7 +131,7 @@ class TensorArrayV2(Op):
             OpError: the op refuses an argument.
         """
         op: TensorArrayV2 = TensorArrayV2()
-        opts = TensorArrayV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -169,6 +169,7 @@ class TensorArrayV2(Op):
 
 
 DEFAULTS = TensorArrayV2.Options()
+MERGE = TensorArrayV2.Options.merge
 
 
 @deprecated(

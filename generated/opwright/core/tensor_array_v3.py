@@ -135,7 +135,7 @@ class TensorArrayV3(Op):
             OpError: the op refuses an argument.
         """
         op: TensorArrayV3 = TensorArrayV3()
-        opts = TensorArrayV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -176,6 +176,7 @@ class TensorArrayV3(Op):
 
 
 DEFAULTS = TensorArrayV3.Options()
+MERGE = TensorArrayV3.Options.merge
 
 
 def tensor_array_v3(

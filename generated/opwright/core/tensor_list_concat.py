@@ -100,7 +100,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
             OpError: the op refuses an argument.
         """
         op: TensorListConcat[UElementDtype] = TensorListConcat()
-        opts = TensorListConcat.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
 
 
 DEFAULTS = TensorListConcat.Options()
+MERGE = TensorListConcat.Options.merge
 
 
 def tensor_list_concat(

@@ -106,7 +106,7 @@ class TensorListSetItem(Op):
             OpError: the op refuses an argument.
         """
         op: TensorListSetItem = TensorListSetItem()
-        opts = TensorListSetItem.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class TensorListSetItem(Op):
 
 
 DEFAULTS = TensorListSetItem.Options()
+MERGE = TensorListSetItem.Options.merge
 
 
 def tensor_list_set_item(

@@ -103,7 +103,7 @@ class TensorListStack(Op, Generic[ElementDtype]):
             OpError: the op refuses an argument.
         """
         op: TensorListStack[UElementDtype] = TensorListStack()
-        opts = TensorListStack.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class TensorListStack(Op, Generic[ElementDtype]):
 
 
 DEFAULTS = TensorListStack.Options()
+MERGE = TensorListStack.Options.merge
 
 
 def tensor_list_stack(

@@ -105,7 +105,7 @@ class TensorScatterAdd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TensorScatterAdd[U] = TensorScatterAdd()
-        opts = TensorScatterAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class TensorScatterAdd(Op, Generic[T]):
 
 
 DEFAULTS = TensorScatterAdd.Options()
+MERGE = TensorScatterAdd.Options.merge
 
 
 def tensor_scatter_add(

@@ -105,7 +105,7 @@ class TensorScatterMax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TensorScatterMax[U] = TensorScatterMax()
-        opts = TensorScatterMax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class TensorScatterMax(Op, Generic[T]):
 
 
 DEFAULTS = TensorScatterMax.Options()
+MERGE = TensorScatterMax.Options.merge
 
 
 def tensor_scatter_max(

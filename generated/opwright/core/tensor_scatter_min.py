@@ -105,7 +105,7 @@ class TensorScatterMin(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TensorScatterMin[U] = TensorScatterMin()
-        opts = TensorScatterMin.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class TensorScatterMin(Op, Generic[T]):
 
 
 DEFAULTS = TensorScatterMin.Options()
+MERGE = TensorScatterMin.Options.merge
 
 
 def tensor_scatter_min(

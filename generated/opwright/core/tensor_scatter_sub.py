@@ -105,7 +105,7 @@ class TensorScatterSub(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TensorScatterSub[U] = TensorScatterSub()
-        opts = TensorScatterSub.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +131,7 @@ class TensorScatterSub(Op, Generic[T]):
 
 
 DEFAULTS = TensorScatterSub.Options()
+MERGE = TensorScatterSub.Options.merge
 
 
 def tensor_scatter_sub(

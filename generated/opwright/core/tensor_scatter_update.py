@@ -108,7 +108,7 @@ class TensorScatterUpdate(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TensorScatterUpdate[U] = TensorScatterUpdate()
-        opts = TensorScatterUpdate.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -134,6 +134,7 @@ class TensorScatterUpdate(Op, Generic[T]):
 
 
 DEFAULTS = TensorScatterUpdate.Options()
+MERGE = TensorScatterUpdate.Options.merge
 
 
 def tensor_scatter_update(

@@ -144,7 +144,7 @@ class TensorStridedSliceUpdate(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TensorStridedSliceUpdate[U] = TensorStridedSliceUpdate()
-        opts = TensorStridedSliceUpdate.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +186,7 @@ class TensorStridedSliceUpdate(Op, Generic[T]):
 
 
 DEFAULTS = TensorStridedSliceUpdate.Options()
+MERGE = TensorStridedSliceUpdate.Options.merge
 
 
 def tensor_strided_slice_update(

@@ -65,6 +65,4 @@ class Timestamp(Op):
 
 def timestamp(*, name: str | None = None) -> Timestamp:
     """`Timestamp.create` in the current scope."""
-    return Timestamp.create(
-        Scope.current(name),
-    )
+    return Timestamp.create(Scope.current(name))

@@ -112,7 +112,7 @@ class Unbatch(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Unbatch[U] = Unbatch()
-        opts = Unbatch.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class Unbatch(Op, Generic[T]):
 
 
 DEFAULTS = Unbatch.Options()
+MERGE = Unbatch.Options.merge
 
 
 def unbatch(

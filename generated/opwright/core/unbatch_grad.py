@@ -112,7 +112,7 @@ class UnbatchGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: UnbatchGrad[U] = UnbatchGrad()
-        opts = UnbatchGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class UnbatchGrad(Op, Generic[T]):
 
 
 DEFAULTS = UnbatchGrad.Options()
+MERGE = UnbatchGrad.Options.merge
 
 
 def unbatch_grad(

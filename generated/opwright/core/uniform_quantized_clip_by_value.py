@@ -116,9 +116,7 @@ class UniformQuantizedClipByValue(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: UniformQuantizedClipByValue[U] = UniformQuantizedClipByValue()
-        opts = (
-            UniformQuantizedClipByValue.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +152,7 @@ class UniformQuantizedClipByValue(Op, Generic[T]):
 
 
 DEFAULTS = UniformQuantizedClipByValue.Options()
+MERGE = UniformQuantizedClipByValue.Options.merge
 
 
 def uniform_quantized_clip_by_value(

@@ -77,14 +77,14 @@ class Unpack(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            num: int. at least 0.
+            num: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: Unpack[U] = Unpack()
-        opts = Unpack.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -105,6 +105,7 @@ class Unpack(Op, Generic[T]):
 
 
 DEFAULTS = Unpack.Options()
+MERGE = Unpack.Options.merge
 
 
 def unpack(

@@ -50,8 +50,8 @@ class Unstage(Op):
         """Optional attributes of Unstage.
 
         Attributes:
-            capacity: int. at least 0.
-            memory_limit: int. at least 0.
+            capacity: int. At least 0.
+            memory_limit: int. At least 0.
             container: string.
             shared_name: string.
         """
@@ -101,14 +101,14 @@ class Unstage(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: Unstage = Unstage()
-        opts = Unstage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class Unstage(Op):
 
 
 DEFAULTS = Unstage.Options()
+MERGE = Unstage.Options.merge
 
 
 def unstage(

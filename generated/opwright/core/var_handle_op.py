@@ -121,7 +121,7 @@ class VarHandleOp(Op):
             OpError: the op refuses an argument.
         """
         op: VarHandleOp = VarHandleOp()
-        opts = VarHandleOp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -161,6 +161,7 @@ class VarHandleOp(Op):
 
 
 DEFAULTS = VarHandleOp.Options()
+MERGE = VarHandleOp.Options.merge
 
 
 def var_handle_op(

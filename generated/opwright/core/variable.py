@@ -108,7 +108,7 @@ class Variable(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: Variable[UDtype] = Variable()
-        opts = Variable.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class Variable(Op, Generic[Dtype]):
 
 
 DEFAULTS = Variable.Options()
+MERGE = Variable.Options.merge
 
 
 def variable(

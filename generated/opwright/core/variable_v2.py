@@ -108,7 +108,7 @@ class VariableV2(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: VariableV2[UDtype] = VariableV2()
-        opts = VariableV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class VariableV2(Op, Generic[Dtype]):
 
 
 DEFAULTS = VariableV2.Options()
+MERGE = VariableV2.Options.merge
 
 
 def variable_v2(

@@ -107,7 +107,7 @@ class While(Op):
             OpError: the op refuses an argument.
         """
         op: While = While()
-        opts = While.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class While(Op):
 
 
 DEFAULTS = While.Options()
+MERGE = While.Options.merge
 
 
 def while_(

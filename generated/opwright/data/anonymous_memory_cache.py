@@ -66,6 +66,4 @@ class AnonymousMemoryCache(Op):
 
 def anonymous_memory_cache(*, name: str | None = None) -> AnonymousMemoryCache:
     """`AnonymousMemoryCache.create` in the current scope."""
-    return AnonymousMemoryCache.create(
-        Scope.current(name),
-    )
+    return AnonymousMemoryCache.create(Scope.current(name))

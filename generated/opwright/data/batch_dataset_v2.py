@@ -109,15 +109,15 @@ class BatchDatasetV2(Op):
             input_dataset: variant.
             batch_size: int64.
             drop_remainder: bool.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: BatchDatasetV2 = BatchDatasetV2()
-        opts = BatchDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class BatchDatasetV2(Op):
 
 
 DEFAULTS = BatchDatasetV2.Options()
+MERGE = BatchDatasetV2.Options.merge
 
 
 def batch_dataset_v2(

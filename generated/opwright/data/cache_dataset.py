@@ -97,15 +97,15 @@ class CacheDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             filename: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: CacheDataset = CacheDataset()
-        opts = CacheDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class CacheDataset(Op):
 
 
 DEFAULTS = CacheDataset.Options()
+MERGE = CacheDataset.Options.merge
 
 
 def cache_dataset(

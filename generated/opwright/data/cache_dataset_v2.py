@@ -104,15 +104,15 @@ class CacheDatasetV2(Op):
             input_dataset: variant.
             filename: string.
             cache: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: CacheDatasetV2 = CacheDatasetV2()
-        opts = CacheDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class CacheDatasetV2(Op):
 
 
 DEFAULTS = CacheDatasetV2.Options()
+MERGE = CacheDatasetV2.Options.merge
 
 
 def cache_dataset_v2(

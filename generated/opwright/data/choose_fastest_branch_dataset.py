@@ -88,11 +88,11 @@ class ChooseFastestBranchDataset(Op):
             ratio_numerator: int64.
             ratio_denominator: int64.
             other_arguments: list of tensors of `Targuments`.
-            num_elements_per_branch: int. at least 1.
-            branches: list(func). at least 1 values.
-            other_arguments_lengths: list(int). at least 1 values.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            num_elements_per_branch: int. At least 1.
+            branches: list(func). At least 1 value.
+            other_arguments_lengths: list(int). At least 1 value.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

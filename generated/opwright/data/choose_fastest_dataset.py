@@ -71,8 +71,8 @@ class ChooseFastestDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_datasets: list of `N` tensors, each variant.
             num_experiments: int.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -99,7 +99,7 @@ class CSVDatasetV2(Op):
             select_cols: int64.
             record_defaults: list of tensors of `output_types`.
             exclude_cols: int64.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -157,15 +157,15 @@ class DataServiceDataset(Op):
             job_name: string.
             max_outstanding_requests: int64.
             iteration_counter: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: DataServiceDataset = DataServiceDataset()
-        opts = DataServiceDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -220,6 +220,7 @@ class DataServiceDataset(Op):
 
 
 DEFAULTS = DataServiceDataset.Options()
+MERGE = DataServiceDataset.Options.merge
 
 
 def data_service_dataset(

@@ -163,15 +163,15 @@ class DataServiceDatasetV2(Op):
             num_consumers: int64.
             max_outstanding_requests: int64.
             iteration_counter: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: DataServiceDatasetV2 = DataServiceDatasetV2()
-        opts = DataServiceDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -230,6 +230,7 @@ class DataServiceDatasetV2(Op):
 
 
 DEFAULTS = DataServiceDatasetV2.Options()
+MERGE = DataServiceDatasetV2.Options.merge
 
 
 def data_service_dataset_v2(

@@ -175,8 +175,8 @@ class DataServiceDatasetV3(Op):
             num_consumers: int64.
             max_outstanding_requests: int64.
             iteration_counter: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             uncompress_fn: func.
             options: merged field by field; the last explicit one wins.
 
@@ -184,7 +184,7 @@ class DataServiceDatasetV3(Op):
             OpError: the op refuses an argument.
         """
         op: DataServiceDatasetV3 = DataServiceDatasetV3()
-        opts = DataServiceDatasetV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -249,6 +249,7 @@ class DataServiceDatasetV3(Op):
 
 
 DEFAULTS = DataServiceDatasetV3.Options()
+MERGE = DataServiceDatasetV3.Options.merge
 
 
 def data_service_dataset_v3(

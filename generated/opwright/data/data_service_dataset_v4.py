@@ -175,8 +175,8 @@ class DataServiceDatasetV4(Op):
             num_consumers: int64.
             max_outstanding_requests: int64.
             iteration_counter: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             uncompress_fn: func.
             options: merged field by field; the last explicit one wins.
 
@@ -184,7 +184,7 @@ class DataServiceDatasetV4(Op):
             OpError: the op refuses an argument.
         """
         op: DataServiceDatasetV4 = DataServiceDatasetV4()
-        opts = DataServiceDatasetV4.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -249,6 +249,7 @@ class DataServiceDatasetV4(Op):
 
 
 DEFAULTS = DataServiceDatasetV4.Options()
+MERGE = DataServiceDatasetV4.Options.merge
 
 
 def data_service_dataset_v4(

@@ -86,7 +86,7 @@ class DatasetCardinality(Op):
             OpError: the op refuses an argument.
         """
         op: DatasetCardinality = DatasetCardinality()
-        opts = DatasetCardinality.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class DatasetCardinality(Op):
 
 
 DEFAULTS = DatasetCardinality.Options()
+MERGE = DatasetCardinality.Options.merge
 
 
 def dataset_cardinality(

@@ -52,7 +52,7 @@ class DatasetToGraph(Op):
         """Optional attributes of DatasetToGraph.
 
         Attributes:
-            stateful_whitelist: list(string). at least 0 values.
+            stateful_whitelist: list(string).
             allow_stateful: bool.
             strip_device_assignment: bool.
         """
@@ -108,7 +108,7 @@ class DatasetToGraph(Op):
             OpError: the op refuses an argument.
         """
         op: DatasetToGraph = DatasetToGraph()
-        opts = DatasetToGraph.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class DatasetToGraph(Op):
 
 
 DEFAULTS = DatasetToGraph.Options()
+MERGE = DatasetToGraph.Options.merge
 
 
 def dataset_to_graph(

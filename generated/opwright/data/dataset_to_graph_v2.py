@@ -90,7 +90,7 @@ class DatasetToGraphV2(Op):
             OpError: the op refuses an argument.
         """
         op: DatasetToGraphV2 = DatasetToGraphV2()
-        opts = DatasetToGraphV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class DatasetToGraphV2(Op):
 
 
 DEFAULTS = DatasetToGraphV2.Options()
+MERGE = DatasetToGraphV2.Options.merge
 
 
 def dataset_to_graph_v2(

@@ -92,15 +92,15 @@ class DatasetToSingleElement(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             dataset: variant.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: DatasetToSingleElement = DatasetToSingleElement()
-        opts = DatasetToSingleElement.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class DatasetToSingleElement(Op):
 
 
 DEFAULTS = DatasetToSingleElement.Options()
+MERGE = DatasetToSingleElement.Options.merge
 
 
 def dataset_to_single_element(

@@ -65,6 +65,4 @@ class DummyIterationCounter(Op):
 
 def dummy_iteration_counter(*, name: str | None = None) -> DummyIterationCounter:
     """`DummyIterationCounter.create` in the current scope."""
-    return DummyIterationCounter.create(
-        Scope.current(name),
-    )
+    return DummyIterationCounter.create(Scope.current(name))

@@ -102,15 +102,15 @@ class FilterDataset(Op):
             input_dataset: variant.
             other_arguments: list of tensors of `Targuments`.
             predicate: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: FilterDataset = FilterDataset()
-        opts = FilterDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class FilterDataset(Op):
 
 
 DEFAULTS = FilterDataset.Options()
+MERGE = FilterDataset.Options.merge
 
 
 def filter_dataset(

@@ -104,7 +104,7 @@ class FixedLengthRecordDataset(Op):
             OpError: the op refuses an argument.
         """
         op: FixedLengthRecordDataset = FixedLengthRecordDataset()
-        opts = FixedLengthRecordDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class FixedLengthRecordDataset(Op):
 
 
 DEFAULTS = FixedLengthRecordDataset.Options()
+MERGE = FixedLengthRecordDataset.Options.merge
 
 
 def fixed_length_record_dataset(

@@ -107,9 +107,7 @@ class FixedLengthRecordDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: FixedLengthRecordDatasetV2 = FixedLengthRecordDatasetV2()
-        opts = (
-            FixedLengthRecordDatasetV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +143,7 @@ class FixedLengthRecordDatasetV2(Op):
 
 
 DEFAULTS = FixedLengthRecordDatasetV2.Options()
+MERGE = FixedLengthRecordDatasetV2.Options.merge
 
 
 def fixed_length_record_dataset_v2(

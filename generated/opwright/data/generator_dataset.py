@@ -115,15 +115,15 @@ class GeneratorDataset(Op):
             init_func: func.
             next_func: func.
             finalize_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: GeneratorDataset = GeneratorDataset()
-        opts = GeneratorDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -166,6 +166,7 @@ class GeneratorDataset(Op):
 
 
 DEFAULTS = GeneratorDataset.Options()
+MERGE = GeneratorDataset.Options.merge
 
 
 def generator_dataset(

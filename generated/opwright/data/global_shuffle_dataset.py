@@ -116,15 +116,15 @@ class GlobalShuffleDataset(Op):
             seed: int64.
             seed2: int64.
             seed_generator: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: GlobalShuffleDataset = GlobalShuffleDataset()
-        opts = GlobalShuffleDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class GlobalShuffleDataset(Op):
 
 
 DEFAULTS = GlobalShuffleDataset.Options()
+MERGE = GlobalShuffleDataset.Options.merge
 
 
 def global_shuffle_dataset(

@@ -120,15 +120,15 @@ class GroupByWindowDataset(Op):
             key_func: func.
             reduce_func: func.
             window_size_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: GroupByWindowDataset = GroupByWindowDataset()
-        opts = GroupByWindowDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +177,7 @@ class GroupByWindowDataset(Op):
 
 
 DEFAULTS = GroupByWindowDataset.Options()
+MERGE = GroupByWindowDataset.Options.merge
 
 
 def group_by_window_dataset(

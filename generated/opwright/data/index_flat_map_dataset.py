@@ -114,15 +114,15 @@ class IndexFlatMapDataset(Op):
             output_cardinality: int64.
             map_func: func.
             index_map_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: IndexFlatMapDataset = IndexFlatMapDataset()
-        opts = IndexFlatMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +168,7 @@ class IndexFlatMapDataset(Op):
 
 
 DEFAULTS = IndexFlatMapDataset.Options()
+MERGE = IndexFlatMapDataset.Options.merge
 
 
 def index_flat_map_dataset(

@@ -110,15 +110,15 @@ class InterleaveDataset(Op):
             cycle_length: int64.
             block_length: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: InterleaveDataset = InterleaveDataset()
-        opts = InterleaveDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class InterleaveDataset(Op):
 
 
 DEFAULTS = InterleaveDataset.Options()
+MERGE = InterleaveDataset.Options.merge
 
 
 def interleave_dataset(

@@ -56,8 +56,8 @@ class IteratorFromStringHandle(Op):
         """Optional attributes of IteratorFromStringHandle.
 
         Attributes:
-            output_types: list(dtype). at least 0 values.
-            output_shapes: list(shape). at least 0 values.
+            output_types: list(dtype).
+            output_shapes: list(shape).
         """
 
         __slots__ = ("output_types", "output_shapes")
@@ -100,7 +100,7 @@ class IteratorFromStringHandle(Op):
             OpError: the op refuses an argument.
         """
         op: IteratorFromStringHandle = IteratorFromStringHandle()
-        opts = IteratorFromStringHandle.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class IteratorFromStringHandle(Op):
 
 
 DEFAULTS = IteratorFromStringHandle.Options()
+MERGE = IteratorFromStringHandle.Options.merge
 
 
 def iterator_from_string_handle(

@@ -57,8 +57,8 @@ class IteratorFromStringHandleV2(Op):
         """Optional attributes of IteratorFromStringHandleV2.
 
         Attributes:
-            output_types: list(dtype). at least 0 values.
-            output_shapes: list(shape). at least 0 values.
+            output_types: list(dtype).
+            output_shapes: list(shape).
         """
 
         __slots__ = ("output_types", "output_shapes")
@@ -101,9 +101,7 @@ class IteratorFromStringHandleV2(Op):
             OpError: the op refuses an argument.
         """
         op: IteratorFromStringHandleV2 = IteratorFromStringHandleV2()
-        opts = (
-            IteratorFromStringHandleV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,6 +127,7 @@ class IteratorFromStringHandleV2(Op):
 
 
 DEFAULTS = IteratorFromStringHandleV2.Options()
+MERGE = IteratorFromStringHandleV2.Options.merge
 
 
 def iterator_from_string_handle_v2(

@@ -89,7 +89,7 @@ class LeakyReluGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: LeakyReluGrad[U] = LeakyReluGrad()
-        opts = LeakyReluGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -109,6 +109,7 @@ class LeakyReluGrad(Op, Generic[T]):
 
 
 DEFAULTS = LeakyReluGrad.Options()
+MERGE = LeakyReluGrad.Options.merge
 
 
 def leaky_relu_grad(

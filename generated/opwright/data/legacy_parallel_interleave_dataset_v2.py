@@ -124,19 +124,15 @@ class LegacyParallelInterleaveDatasetV2(Op):
             buffer_output_elements: int64.
             prefetch_input_elements: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: LegacyParallelInterleaveDatasetV2 = LegacyParallelInterleaveDatasetV2()
-        opts = (
-            LegacyParallelInterleaveDatasetV2.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +182,7 @@ class LegacyParallelInterleaveDatasetV2(Op):
 
 
 DEFAULTS = LegacyParallelInterleaveDatasetV2.Options()
+MERGE = LegacyParallelInterleaveDatasetV2.Options.merge
 
 
 def legacy_parallel_interleave_dataset_v2(

@@ -96,15 +96,15 @@ class ListDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             tensors: list of tensors of `Tinput_types`.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ListDataset = ListDataset()
-        opts = ListDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class ListDataset(Op):
 
 
 DEFAULTS = ListDataset.Options()
+MERGE = ListDataset.Options.merge
 
 
 def list_dataset(

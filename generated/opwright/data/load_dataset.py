@@ -103,8 +103,8 @@ class LoadDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             path: string.
             reader_func_other_args: list of tensors of `Treader_func_args`.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             reader_func: func.
             options: merged field by field; the last explicit one wins.
 
@@ -112,7 +112,7 @@ class LoadDataset(Op):
             OpError: the op refuses an argument.
         """
         op: LoadDataset = LoadDataset()
-        opts = LoadDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class LoadDataset(Op):
 
 
 DEFAULTS = LoadDataset.Options()
+MERGE = LoadDataset.Options.merge
 
 
 def load_dataset(

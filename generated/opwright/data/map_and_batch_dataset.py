@@ -121,15 +121,15 @@ class MapAndBatchDataset(Op):
             num_parallel_calls: int64.
             drop_remainder: bool.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: MapAndBatchDataset = MapAndBatchDataset()
-        opts = MapAndBatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +177,7 @@ class MapAndBatchDataset(Op):
 
 
 DEFAULTS = MapAndBatchDataset.Options()
+MERGE = MapAndBatchDataset.Options.merge
 
 
 def map_and_batch_dataset(

@@ -133,15 +133,15 @@ class MapDataset(Op):
             input_dataset: variant.
             other_arguments: list of tensors of `Targuments`.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: MapDataset = MapDataset()
-        opts = MapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +186,7 @@ class MapDataset(Op):
 
 
 DEFAULTS = MapDataset.Options()
+MERGE = MapDataset.Options.merge
 
 
 def map_dataset(

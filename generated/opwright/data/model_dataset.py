@@ -105,15 +105,15 @@ class ModelDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ModelDataset = ModelDataset()
-        opts = ModelDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class ModelDataset(Op):
 
 
 DEFAULTS = ModelDataset.Options()
+MERGE = ModelDataset.Options.merge
 
 
 def model_dataset(

@@ -72,11 +72,11 @@ class MultiDeviceIterator(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            devices: list(string). at least 1 values.
+            devices: list(string). At least 1 value.
             shared_name: string.
             container: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

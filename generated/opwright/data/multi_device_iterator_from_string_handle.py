@@ -60,8 +60,8 @@ class MultiDeviceIteratorFromStringHandle(Op):
         """Optional attributes of MultiDeviceIteratorFromStringHandle.
 
         Attributes:
-            output_types: list(dtype). at least 0 values.
-            output_shapes: list(shape). at least 0 values.
+            output_types: list(dtype).
+            output_shapes: list(shape).
         """
 
         __slots__ = ("output_types", "output_shapes")
@@ -104,11 +104,7 @@ class MultiDeviceIteratorFromStringHandle(Op):
             OpError: the op refuses an argument.
         """
         op: MultiDeviceIteratorFromStringHandle = MultiDeviceIteratorFromStringHandle()
-        opts = (
-            MultiDeviceIteratorFromStringHandle.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -134,6 +130,7 @@ class MultiDeviceIteratorFromStringHandle(Op):
 
 
 DEFAULTS = MultiDeviceIteratorFromStringHandle.Options()
+MERGE = MultiDeviceIteratorFromStringHandle.Options.merge
 
 
 def multi_device_iterator_from_string_handle(

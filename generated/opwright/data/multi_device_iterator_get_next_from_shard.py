@@ -80,8 +80,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
             multi_device_iterator: resource.
             shard_num: int32.
             incarnation_id: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

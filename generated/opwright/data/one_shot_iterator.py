@@ -101,15 +101,15 @@ class OneShotIterator(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             dataset_factory: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: OneShotIterator = OneShotIterator()
-        opts = OneShotIterator.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class OneShotIterator(Op):
 
 
 DEFAULTS = OneShotIterator.Options()
+MERGE = OneShotIterator.Options.merge
 
 
 def one_shot_iterator(

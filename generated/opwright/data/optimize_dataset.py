@@ -99,15 +99,15 @@ class OptimizeDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             optimizations: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: OptimizeDataset = OptimizeDataset()
-        opts = OptimizeDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class OptimizeDataset(Op):
 
 
 DEFAULTS = OptimizeDataset.Options()
+MERGE = OptimizeDataset.Options.merge
 
 
 def optimize_dataset(

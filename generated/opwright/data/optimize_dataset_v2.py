@@ -106,15 +106,15 @@ class OptimizeDatasetV2(Op):
             optimizations_enabled: string.
             optimizations_disabled: string.
             optimizations_default: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: OptimizeDatasetV2 = OptimizeDatasetV2()
-        opts = OptimizeDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class OptimizeDatasetV2(Op):
 
 
 DEFAULTS = OptimizeDatasetV2.Options()
+MERGE = OptimizeDatasetV2.Options.merge
 
 
 def optimize_dataset_v2(

@@ -63,6 +63,4 @@ class OptionalNone(Op):
 
 def optional_none(*, name: str | None = None) -> OptionalNone:
     """`OptionalNone.create` in the current scope."""
-    return OptionalNone.create(
-        Scope.current(name),
-    )
+    return OptionalNone.create(Scope.current(name))

@@ -95,15 +95,15 @@ class OptionsDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             serialized_options: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: OptionsDataset = OptionsDataset()
-        opts = OptionsDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class OptionsDataset(Op):
 
 
 DEFAULTS = OptionsDataset.Options()
+MERGE = OptionsDataset.Options.merge
 
 
 def options_dataset(

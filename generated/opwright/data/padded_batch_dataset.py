@@ -103,14 +103,14 @@ class PaddedBatchDataset(Op):
             batch_size: int64.
             padded_shapes: list of `N` tensors, each int64.
             padding_values: list of tensors of `Toutput_types`.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: PaddedBatchDataset = PaddedBatchDataset()
-        opts = PaddedBatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class PaddedBatchDataset(Op):
 
 
 DEFAULTS = PaddedBatchDataset.Options()
+MERGE = PaddedBatchDataset.Options.merge
 
 
 def padded_batch_dataset(

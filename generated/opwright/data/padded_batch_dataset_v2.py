@@ -114,14 +114,14 @@ class PaddedBatchDatasetV2(Op):
             padded_shapes: list of `N` tensors, each int64.
             padding_values: list of tensors of `Toutput_types`.
             drop_remainder: bool.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: PaddedBatchDatasetV2 = PaddedBatchDatasetV2()
-        opts = PaddedBatchDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class PaddedBatchDatasetV2(Op):
 
 
 DEFAULTS = PaddedBatchDatasetV2.Options()
+MERGE = PaddedBatchDatasetV2.Options.merge
 
 
 def padded_batch_dataset_v2(

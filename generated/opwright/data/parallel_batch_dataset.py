@@ -123,15 +123,15 @@ class ParallelBatchDataset(Op):
             batch_size: int64.
             num_parallel_calls: int64.
             drop_remainder: bool.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParallelBatchDataset = ParallelBatchDataset()
-        opts = ParallelBatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +172,7 @@ class ParallelBatchDataset(Op):
 
 
 DEFAULTS = ParallelBatchDataset.Options()
+MERGE = ParallelBatchDataset.Options.merge
 
 
 def parallel_batch_dataset(

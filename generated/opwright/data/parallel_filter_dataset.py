@@ -114,15 +114,15 @@ class ParallelFilterDataset(Op):
             other_arguments: list of tensors of `Targuments`.
             num_parallel_calls: int64.
             predicate: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParallelFilterDataset = ParallelFilterDataset()
-        opts = ParallelFilterDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class ParallelFilterDataset(Op):
 
 
 DEFAULTS = ParallelFilterDataset.Options()
+MERGE = ParallelFilterDataset.Options.merge
 
 
 def parallel_filter_dataset(

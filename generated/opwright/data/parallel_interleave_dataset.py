@@ -121,15 +121,15 @@ class ParallelInterleaveDataset(Op):
             buffer_output_elements: int64.
             prefetch_input_elements: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParallelInterleaveDataset = ParallelInterleaveDataset()
-        opts = ParallelInterleaveDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +178,7 @@ class ParallelInterleaveDataset(Op):
 
 
 DEFAULTS = ParallelInterleaveDataset.Options()
+MERGE = ParallelInterleaveDataset.Options.merge
 
 
 def parallel_interleave_dataset(

@@ -121,17 +121,15 @@ class ParallelInterleaveDatasetV2(Op):
             block_length: int64.
             num_parallel_calls: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParallelInterleaveDatasetV2 = ParallelInterleaveDatasetV2()
-        opts = (
-            ParallelInterleaveDatasetV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -179,6 +177,7 @@ class ParallelInterleaveDatasetV2(Op):
 
 
 DEFAULTS = ParallelInterleaveDatasetV2.Options()
+MERGE = ParallelInterleaveDatasetV2.Options.merge
 
 
 def parallel_interleave_dataset_v2(

@@ -127,17 +127,15 @@ class ParallelInterleaveDatasetV4(Op):
             prefetch_input_elements: int64.
             num_parallel_calls: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParallelInterleaveDatasetV4 = ParallelInterleaveDatasetV4()
-        opts = (
-            ParallelInterleaveDatasetV4.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -189,6 +187,7 @@ class ParallelInterleaveDatasetV4(Op):
 
 
 DEFAULTS = ParallelInterleaveDatasetV4.Options()
+MERGE = ParallelInterleaveDatasetV4.Options.merge
 
 
 def parallel_interleave_dataset_v4(

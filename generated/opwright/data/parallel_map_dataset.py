@@ -138,15 +138,15 @@ class ParallelMapDataset(Op):
             other_arguments: list of tensors of `Targuments`.
             num_parallel_calls: int32.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParallelMapDataset = ParallelMapDataset()
-        opts = ParallelMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -192,6 +192,7 @@ class ParallelMapDataset(Op):
 
 
 DEFAULTS = ParallelMapDataset.Options()
+MERGE = ParallelMapDataset.Options.merge
 
 
 def parallel_map_dataset(

@@ -147,15 +147,15 @@ class ParallelMapDatasetV2(Op):
             other_arguments: list of tensors of `Targuments`.
             num_parallel_calls: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParallelMapDatasetV2 = ParallelMapDatasetV2()
-        opts = ParallelMapDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -204,6 +204,7 @@ class ParallelMapDatasetV2(Op):
 
 
 DEFAULTS = ParallelMapDatasetV2.Options()
+MERGE = ParallelMapDatasetV2.Options.merge
 
 
 def parallel_map_dataset_v2(

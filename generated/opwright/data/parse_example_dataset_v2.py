@@ -71,10 +71,9 @@ class ParseExampleDatasetV2(Op):
 
         Attributes:
             deterministic: string.
-            ragged_keys: list(string). at least 0 values.
-            ragged_value_types: list(dtype), one of float32, int64, string. at least 0
-                values.
-            ragged_split_types: list(dtype), one of int32, int64. at least 0 values.
+            ragged_keys: list(string).
+            ragged_value_types: list(dtype), one of float32, int64, string.
+            ragged_split_types: list(dtype), one of int32, int64.
         """
 
         __slots__ = (
@@ -147,19 +146,19 @@ class ParseExampleDatasetV2(Op):
             input_dataset: variant.
             num_parallel_calls: int64.
             dense_defaults: list of tensors of `Tdense`.
-            sparse_keys: list(string). at least 0 values.
-            dense_keys: list(string). at least 0 values.
-            sparse_types: list(dtype), one of float32, int64, string. at least 0 values.
-            dense_shapes: list(shape). at least 0 values.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            sparse_keys: list(string).
+            dense_keys: list(string).
+            sparse_types: list(dtype), one of float32, int64, string.
+            dense_shapes: list(shape).
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParseExampleDatasetV2 = ParseExampleDatasetV2()
-        opts = ParseExampleDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -214,6 +213,7 @@ class ParseExampleDatasetV2(Op):
 
 
 DEFAULTS = ParseExampleDatasetV2.Options()
+MERGE = ParseExampleDatasetV2.Options.merge
 
 
 def parse_example_dataset_v2(

@@ -123,15 +123,15 @@ class PrefetchDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             buffer_size: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: PrefetchDataset = PrefetchDataset()
-        opts = PrefetchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +173,7 @@ class PrefetchDataset(Op):
 
 
 DEFAULTS = PrefetchDataset.Options()
+MERGE = PrefetchDataset.Options.merge
 
 
 def prefetch_dataset(

@@ -98,15 +98,15 @@ class RandomDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             seed: int64.
             seed2: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: RandomDataset = RandomDataset()
-        opts = RandomDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class RandomDataset(Op):
 
 
 DEFAULTS = RandomDataset.Options()
+MERGE = RandomDataset.Options.merge
 
 
 def random_dataset(

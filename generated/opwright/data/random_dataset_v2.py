@@ -114,15 +114,15 @@ class RandomDatasetV2(Op):
             seed: int64.
             seed2: int64.
             seed_generator: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: RandomDatasetV2 = RandomDatasetV2()
-        opts = RandomDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class RandomDatasetV2(Op):
 
 
 DEFAULTS = RandomDatasetV2.Options()
+MERGE = RandomDatasetV2.Options.merge
 
 
 def random_dataset_v2(

@@ -96,15 +96,15 @@ class RebatchDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             num_replicas: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: RebatchDataset = RebatchDataset()
-        opts = RebatchDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class RebatchDataset(Op):
 
 
 DEFAULTS = RebatchDataset.Options()
+MERGE = RebatchDataset.Options.merge
 
 
 def rebatch_dataset(

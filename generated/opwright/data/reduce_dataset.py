@@ -115,15 +115,15 @@ class ReduceDataset(Op):
             initial_state: list of tensors of `Tstate`.
             other_arguments: list of tensors of `Targuments`.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ReduceDataset = ReduceDataset()
-        opts = ReduceDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -163,6 +163,7 @@ class ReduceDataset(Op):
 
 
 DEFAULTS = ReduceDataset.Options()
+MERGE = ReduceDataset.Options.merge
 
 
 def reduce_dataset(

@@ -107,7 +107,7 @@ class RegisterDataset(Op):
             OpError: the op refuses an argument.
         """
         op: RegisterDataset = RegisterDataset()
-        opts = RegisterDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class RegisterDataset(Op):
 
 
 DEFAULTS = RegisterDataset.Options()
+MERGE = RegisterDataset.Options.merge
 
 
 def register_dataset(

@@ -117,7 +117,7 @@ class RegisterDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: RegisterDatasetV2 = RegisterDatasetV2()
-        opts = RegisterDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class RegisterDatasetV2(Op):
 
 
 DEFAULTS = RegisterDatasetV2.Options()
+MERGE = RegisterDatasetV2.Options.merge
 
 
 def register_dataset_v2(

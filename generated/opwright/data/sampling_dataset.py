@@ -80,8 +80,8 @@ class SamplingDataset(Op):
             rate: float32.
             seed: int64.
             seed2: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

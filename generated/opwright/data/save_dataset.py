@@ -107,7 +107,7 @@ class SaveDataset(Op):
             OpError: the op refuses an argument.
         """
         op: SaveDataset = SaveDataset()
-        opts = SaveDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class SaveDataset(Op):
 
 
 DEFAULTS = SaveDataset.Options()
+MERGE = SaveDataset.Options.merge
 
 
 def save_dataset(

@@ -116,15 +116,15 @@ class SaveDatasetV2(Op):
             path: string.
             shard_func_other_args: list of tensors of `Tshard_func_args`.
             shard_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: SaveDatasetV2 = SaveDatasetV2()
-        opts = SaveDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class SaveDatasetV2(Op):
 
 
 DEFAULTS = SaveDatasetV2.Options()
+MERGE = SaveDatasetV2.Options.merge
 
 
 def save_dataset_v2(

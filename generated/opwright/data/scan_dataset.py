@@ -125,15 +125,15 @@ class ScanDataset(Op):
             initial_state: list of tensors of `Tstate`.
             other_arguments: list of tensors of `Targuments`.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ScanDataset = ScanDataset()
-        opts = ScanDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -176,6 +176,7 @@ class ScanDataset(Op):
 
 
 DEFAULTS = ScanDataset.Options()
+MERGE = ScanDataset.Options.merge
 
 
 def scan_dataset(

@@ -82,7 +82,7 @@ class SerializeIterator(Op):
             OpError: the op refuses an argument.
         """
         op: SerializeIterator = SerializeIterator()
-        opts = SerializeIterator.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -106,6 +106,7 @@ class SerializeIterator(Op):
 
 
 DEFAULTS = SerializeIterator.Options()
+MERGE = SerializeIterator.Options.merge
 
 
 def serialize_iterator(

@@ -82,8 +82,8 @@ class SetStatsAggregatorDataset(Op):
             stats_aggregator: resource.
             tag: string.
             counter_prefix: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -108,15 +108,15 @@ class ShardDataset(Op):
             input_dataset: variant.
             num_shards: int64.
             index: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ShardDataset = ShardDataset()
-        opts = ShardDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +153,7 @@ class ShardDataset(Op):
 
 
 DEFAULTS = ShardDataset.Options()
+MERGE = ShardDataset.Options.merge
 
 
 def shard_dataset(

@@ -116,15 +116,15 @@ class ShuffleAndRepeatDataset(Op):
             seed: int64.
             seed2: int64.
             count: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ShuffleAndRepeatDataset = ShuffleAndRepeatDataset()
-        opts = ShuffleAndRepeatDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -163,6 +163,7 @@ class ShuffleAndRepeatDataset(Op):
 
 
 DEFAULTS = ShuffleAndRepeatDataset.Options()
+MERGE = ShuffleAndRepeatDataset.Options.merge
 
 
 def shuffle_and_repeat_dataset(

@@ -122,15 +122,15 @@ class ShuffleAndRepeatDatasetV2(Op):
             seed2: int64.
             count: int64.
             seed_generator: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ShuffleAndRepeatDatasetV2 = ShuffleAndRepeatDatasetV2()
-        opts = ShuffleAndRepeatDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class ShuffleAndRepeatDatasetV2(Op):
 
 
 DEFAULTS = ShuffleAndRepeatDatasetV2.Options()
+MERGE = ShuffleAndRepeatDatasetV2.Options.merge
 
 
 def shuffle_and_repeat_dataset_v2(

@@ -113,15 +113,15 @@ class ShuffleDataset(Op):
             buffer_size: int64.
             seed: int64.
             seed2: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ShuffleDataset = ShuffleDataset()
-        opts = ShuffleDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class ShuffleDataset(Op):
 
 
 DEFAULTS = ShuffleDataset.Options()
+MERGE = ShuffleDataset.Options.merge
 
 
 def shuffle_dataset(

@@ -104,15 +104,15 @@ class ShuffleDatasetV2(Op):
             input_dataset: variant.
             buffer_size: int64.
             seed_generator: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ShuffleDatasetV2 = ShuffleDatasetV2()
-        opts = ShuffleDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class ShuffleDatasetV2(Op):
 
 
 DEFAULTS = ShuffleDatasetV2.Options()
+MERGE = ShuffleDatasetV2.Options.merge
 
 
 def shuffle_dataset_v2(

@@ -119,15 +119,15 @@ class ShuffleDatasetV3(Op):
             seed: int64.
             seed2: int64.
             seed_generator: resource.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ShuffleDatasetV3 = ShuffleDatasetV3()
-        opts = ShuffleDatasetV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -166,6 +166,7 @@ class ShuffleDatasetV3(Op):
 
 
 DEFAULTS = ShuffleDatasetV3.Options()
+MERGE = ShuffleDatasetV3.Options.merge
 
 
 def shuffle_dataset_v3(

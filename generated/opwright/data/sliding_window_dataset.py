@@ -103,15 +103,15 @@ class SlidingWindowDataset(Op):
             window_size: int64.
             window_shift: int64.
             window_stride: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: SlidingWindowDataset = SlidingWindowDataset()
-        opts = SlidingWindowDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class SlidingWindowDataset(Op):
 
 
 DEFAULTS = SlidingWindowDataset.Options()
+MERGE = SlidingWindowDataset.Options.merge
 
 
 def sliding_window_dataset(

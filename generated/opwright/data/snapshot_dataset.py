@@ -222,15 +222,15 @@ class SnapshotDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             path: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: SnapshotDataset = SnapshotDataset()
-        opts = SnapshotDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -302,6 +302,7 @@ class SnapshotDataset(Op):
 
 
 DEFAULTS = SnapshotDataset.Options()
+MERGE = SnapshotDataset.Options.merge
 
 
 def snapshot_dataset(

@@ -99,8 +99,8 @@ class SnapshotDatasetReader(Op):
             scope: graph, name, device and control dependencies of the op.
             shard_dir: string.
             start_index: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             version: int.
             options: merged field by field; the last explicit one wins.
 
@@ -108,7 +108,7 @@ class SnapshotDatasetReader(Op):
             OpError: the op refuses an argument.
         """
         op: SnapshotDatasetReader = SnapshotDatasetReader()
-        opts = SnapshotDatasetReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +144,7 @@ class SnapshotDatasetReader(Op):
 
 
 DEFAULTS = SnapshotDatasetReader.Options()
+MERGE = SnapshotDatasetReader.Options.merge
 
 
 def snapshot_dataset_reader(

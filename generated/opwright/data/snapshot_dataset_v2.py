@@ -161,8 +161,8 @@ class SnapshotDatasetV2(Op):
             path: string.
             reader_func_other_args: list of tensors of `Treader_func_args`.
             shard_func_other_args: list of tensors of `Tshard_func_args`.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             reader_func: func.
             shard_func: func.
             options: merged field by field; the last explicit one wins.
@@ -171,7 +171,7 @@ class SnapshotDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: SnapshotDatasetV2 = SnapshotDatasetV2()
-        opts = SnapshotDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -227,6 +227,7 @@ class SnapshotDatasetV2(Op):
 
 
 DEFAULTS = SnapshotDatasetV2.Options()
+MERGE = SnapshotDatasetV2.Options.merge
 
 
 def snapshot_dataset_v2(

@@ -77,8 +77,8 @@ class SqlDataset(Op):
             driver_name: string.
             data_source_name: string.
             query: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

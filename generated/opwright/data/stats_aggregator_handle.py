@@ -85,7 +85,7 @@ class StatsAggregatorHandle(Op):
             OpError: the op refuses an argument.
         """
         op: StatsAggregatorHandle = StatsAggregatorHandle()
-        opts = StatsAggregatorHandle.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class StatsAggregatorHandle(Op):
 
 
 DEFAULTS = StatsAggregatorHandle.Options()
+MERGE = StatsAggregatorHandle.Options.merge
 
 
 def stats_aggregator_handle(

@@ -85,7 +85,7 @@ class StatsAggregatorHandleV2(Op):
             OpError: the op refuses an argument.
         """
         op: StatsAggregatorHandleV2 = StatsAggregatorHandleV2()
-        opts = StatsAggregatorHandleV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class StatsAggregatorHandleV2(Op):
 
 
 DEFAULTS = StatsAggregatorHandleV2.Options()
+MERGE = StatsAggregatorHandleV2.Options.merge
 
 
 def stats_aggregator_handle_v2(

@@ -97,15 +97,15 @@ class TakeDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             count: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: TakeDataset = TakeDataset()
-        opts = TakeDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class TakeDataset(Op):
 
 
 DEFAULTS = TakeDataset.Options()
+MERGE = TakeDataset.Options.merge
 
 
 def take_dataset(

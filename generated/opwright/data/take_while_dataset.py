@@ -103,15 +103,15 @@ class TakeWhileDataset(Op):
             input_dataset: variant.
             other_arguments: list of tensors of `Targuments`.
             predicate: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: TakeWhileDataset = TakeWhileDataset()
-        opts = TakeWhileDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class TakeWhileDataset(Op):
 
 
 DEFAULTS = TakeWhileDataset.Options()
+MERGE = TakeWhileDataset.Options.merge
 
 
 def take_while_dataset(

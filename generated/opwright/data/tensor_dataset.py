@@ -92,14 +92,14 @@ class TensorDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             components: list of tensors of `Toutput_types`.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: TensorDataset = TensorDataset()
-        opts = TensorDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,6 +125,7 @@ class TensorDataset(Op):
 
 
 DEFAULTS = TensorDataset.Options()
+MERGE = TensorDataset.Options.merge
 
 
 def tensor_dataset(

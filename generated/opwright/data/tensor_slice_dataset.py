@@ -110,14 +110,14 @@ class TensorSliceDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             components: list of tensors of `Toutput_types`.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: TensorSliceDataset = TensorSliceDataset()
-        opts = TensorSliceDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +152,7 @@ class TensorSliceDataset(Op):
 
 
 DEFAULTS = TensorSliceDataset.Options()
+MERGE = TensorSliceDataset.Options.merge
 
 
 def tensor_slice_dataset(

@@ -98,7 +98,7 @@ class TextLineDataset(Op):
             OpError: the op refuses an argument.
         """
         op: TextLineDataset = TextLineDataset()
-        opts = TextLineDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class TextLineDataset(Op):
 
 
 DEFAULTS = TextLineDataset.Options()
+MERGE = TextLineDataset.Options.merge
 
 
 def text_line_dataset(

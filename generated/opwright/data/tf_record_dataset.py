@@ -98,7 +98,7 @@ class TFRecordDataset(Op):
             OpError: the op refuses an argument.
         """
         op: TFRecordDataset = TFRecordDataset()
-        opts = TFRecordDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class TFRecordDataset(Op):
 
 
 DEFAULTS = TFRecordDataset.Options()
+MERGE = TFRecordDataset.Options.merge
 
 
 def tf_record_dataset(

@@ -101,7 +101,7 @@ class TFRecordDatasetV2(Op):
             OpError: the op refuses an argument.
         """
         op: TFRecordDatasetV2 = TFRecordDatasetV2()
-        opts = TFRecordDatasetV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class TFRecordDatasetV2(Op):
 
 
 DEFAULTS = TFRecordDatasetV2.Options()
+MERGE = TFRecordDatasetV2.Options.merge
 
 
 def tf_record_dataset_v2(

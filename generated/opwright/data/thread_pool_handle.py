@@ -102,7 +102,7 @@ class ThreadPoolHandle(Op):
             OpError: the op refuses an argument.
         """
         op: ThreadPoolHandle = ThreadPoolHandle()
-        opts = ThreadPoolHandle.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class ThreadPoolHandle(Op):
 
 
 DEFAULTS = ThreadPoolHandle.Options()
+MERGE = ThreadPoolHandle.Options.merge
 
 
 def thread_pool_handle(

@@ -92,15 +92,15 @@ class UniqueDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: UniqueDataset = UniqueDataset()
-        opts = UniqueDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class UniqueDataset(Op):
 
 
 DEFAULTS = UniqueDataset.Options()
+MERGE = UniqueDataset.Options.merge
 
 
 def unique_dataset(

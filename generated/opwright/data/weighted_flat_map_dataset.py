@@ -100,15 +100,15 @@ class WeightedFlatMapDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_datasets: list of `N` tensors, each variant.
             weights: list of `M` tensors, each float64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: WeightedFlatMapDataset = WeightedFlatMapDataset()
-        opts = WeightedFlatMapDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class WeightedFlatMapDataset(Op):
 
 
 DEFAULTS = WeightedFlatMapDataset.Options()
+MERGE = WeightedFlatMapDataset.Options.merge
 
 
 def weighted_flat_map_dataset(

@@ -108,15 +108,15 @@ class WindowDataset(Op):
             shift: int64.
             stride: int64.
             drop_remainder: bool.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: WindowDataset = WindowDataset()
-        opts = WindowDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +152,7 @@ class WindowDataset(Op):
 
 
 DEFAULTS = WindowDataset.Options()
+MERGE = WindowDataset.Options.merge
 
 
 def window_dataset(

@@ -93,15 +93,15 @@ class ZipDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input_datasets: list of `N` tensors, each variant.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ZipDataset = ZipDataset()
-        opts = ZipDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class ZipDataset(Op):
 
 
 DEFAULTS = ZipDataset.Options()
+MERGE = ZipDataset.Options.merge
 
 
 def zip_dataset(

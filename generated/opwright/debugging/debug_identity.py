@@ -120,7 +120,7 @@ class DebugIdentity(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DebugIdentity[U] = DebugIdentity()
-        opts = DebugIdentity.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class DebugIdentity(Op, Generic[T]):
 
 
 DEFAULTS = DebugIdentity.Options()
+MERGE = DebugIdentity.Options.merge
 
 
 def debug_identity(

@@ -154,7 +154,7 @@ class DebugIdentityV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DebugIdentityV2[U] = DebugIdentityV2()
-        opts = DebugIdentityV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -198,6 +198,7 @@ class DebugIdentityV2(Op, Generic[T]):
 
 
 DEFAULTS = DebugIdentityV2.Options()
+MERGE = DebugIdentityV2.Options.merge
 
 
 def debug_identity_v2(

@@ -154,7 +154,7 @@ class DebugIdentityV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DebugIdentityV3[U] = DebugIdentityV3()
-        opts = DebugIdentityV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -198,6 +198,7 @@ class DebugIdentityV3(Op, Generic[T]):
 
 
 DEFAULTS = DebugIdentityV3.Options()
+MERGE = DebugIdentityV3.Options.merge
 
 
 def debug_identity_v3(

@@ -120,7 +120,7 @@ class DebugNanCount(Op):
             OpError: the op refuses an argument.
         """
         op: DebugNanCount = DebugNanCount()
-        opts = DebugNanCount.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class DebugNanCount(Op):
 
 
 DEFAULTS = DebugNanCount.Options()
+MERGE = DebugNanCount.Options.merge
 
 
 def debug_nan_count(

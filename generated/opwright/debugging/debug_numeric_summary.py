@@ -154,7 +154,7 @@ class DebugNumericSummary(Op):
             OpError: the op refuses an argument.
         """
         op: DebugNumericSummary = DebugNumericSummary()
-        opts = DebugNumericSummary.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -198,6 +198,7 @@ class DebugNumericSummary(Op):
 
 
 DEFAULTS = DebugNumericSummary.Options()
+MERGE = DebugNumericSummary.Options.merge
 
 
 def debug_numeric_summary(

@@ -127,7 +127,7 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
             OpError: the op refuses an argument.
         """
         op: DebugNumericSummaryV2[UOutputDtype] = DebugNumericSummaryV2()
-        opts = DebugNumericSummaryV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
 
 
 DEFAULTS = DebugNumericSummaryV2.Options()
+MERGE = DebugNumericSummaryV2.Options.merge
 
 
 @overload

@@ -103,7 +103,7 @@ class RpcClient(Op):
             OpError: the op refuses an argument.
         """
         op: RpcClient = RpcClient()
-        opts = RpcClient.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class RpcClient(Op):
 
 
 DEFAULTS = RpcClient.Options()
+MERGE = RpcClient.Options.merge
 
 
 def rpc_client(

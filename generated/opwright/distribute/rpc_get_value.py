@@ -61,7 +61,7 @@ class RpcGetValue(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             status_or: resource.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
 
         Raises:
             OpError: the op refuses an argument.

@@ -103,7 +103,7 @@ class RpcServerRegister(Op):
             OpError: the op refuses an argument.
         """
         op: RpcServerRegister = RpcServerRegister()
-        opts = RpcServerRegister.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class RpcServerRegister(Op):
 
 
 DEFAULTS = RpcServerRegister.Options()
+MERGE = RpcServerRegister.Options.merge
 
 
 def rpc_server_register(

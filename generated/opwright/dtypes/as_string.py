@@ -132,7 +132,7 @@ class AsString(Op):
             OpError: the op refuses an argument.
         """
         op: AsString = AsString()
-        opts = AsString.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class AsString(Op):
 
 
 DEFAULTS = AsString.Options()
+MERGE = AsString.Options.merge
 
 
 def as_string(

@@ -99,7 +99,7 @@ class Cast(Op, Generic[DstT]):
             OpError: the op refuses an argument.
         """
         op: Cast[UDstT] = Cast()
-        opts = Cast.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,6 +122,7 @@ class Cast(Op, Generic[DstT]):
 
 
 DEFAULTS = Cast.Options()
+MERGE = Cast.Options.merge
 
 
 def cast(

@@ -66,8 +66,8 @@ class BoostedTreesAggregateStats(Op):
             gradients: float32.
             hessians: float32.
             feature: int32.
-            max_splits: int. at least 1.
-            num_buckets: int. at least 1.
+            max_splits: int. At least 1.
+            num_buckets: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

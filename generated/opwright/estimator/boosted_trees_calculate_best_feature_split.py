@@ -118,7 +118,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
             l2: float32.
             tree_complexity: float32.
             min_node_weight: float32.
-            logits_dimension: int. at least 1.
+            logits_dimension: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
@@ -127,11 +127,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         op: BoostedTreesCalculateBestFeatureSplit = (
             BoostedTreesCalculateBestFeatureSplit()
         )
-        opts = (
-            BoostedTreesCalculateBestFeatureSplit.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +166,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
 
 
 DEFAULTS = BoostedTreesCalculateBestFeatureSplit.Options()
+MERGE = BoostedTreesCalculateBestFeatureSplit.Options.merge
 
 
 def boosted_trees_calculate_best_feature_split(

@@ -105,7 +105,7 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
             l2: float32.
             tree_complexity: float32.
             min_node_weight: float32.
-            logits_dimension: int. at least 1.
+            logits_dimension: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

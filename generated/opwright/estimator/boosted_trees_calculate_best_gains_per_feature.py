@@ -89,7 +89,7 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
             l2: float32.
             tree_complexity: float32.
             min_node_weight: float32.
-            max_splits: int. at least 1.
+            max_splits: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

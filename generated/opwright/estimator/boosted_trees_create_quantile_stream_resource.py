@@ -96,11 +96,7 @@ class BoostedTreesCreateQuantileStreamResource(Op):
         op: BoostedTreesCreateQuantileStreamResource = (
             BoostedTreesCreateQuantileStreamResource()
         )
-        opts = (
-            BoostedTreesCreateQuantileStreamResource.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +122,7 @@ class BoostedTreesCreateQuantileStreamResource(Op):
 
 
 DEFAULTS = BoostedTreesCreateQuantileStreamResource.Options()
+MERGE = BoostedTreesCreateQuantileStreamResource.Options.merge
 
 
 def boosted_trees_create_quantile_stream_resource(

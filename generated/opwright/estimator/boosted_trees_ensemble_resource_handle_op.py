@@ -90,11 +90,7 @@ class BoostedTreesEnsembleResourceHandleOp(Op):
         op: BoostedTreesEnsembleResourceHandleOp = (
             BoostedTreesEnsembleResourceHandleOp()
         )
-        opts = (
-            BoostedTreesEnsembleResourceHandleOp.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +115,7 @@ class BoostedTreesEnsembleResourceHandleOp(Op):
 
 
 DEFAULTS = BoostedTreesEnsembleResourceHandleOp.Options()
+MERGE = BoostedTreesEnsembleResourceHandleOp.Options.merge
 
 
 def boosted_trees_ensemble_resource_handle_op(

@@ -57,7 +57,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             quantile_stream_resource_handle: resource.
-            num_features: int. at least 0.
+            num_features: int. At least 0.
 
         Raises:
             OpError: the op refuses an argument.

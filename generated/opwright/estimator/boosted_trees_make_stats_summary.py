@@ -69,8 +69,8 @@ class BoostedTreesMakeStatsSummary(Op):
             gradients: float32.
             hessians: float32.
             bucketized_features_list: list of `num_features` tensors, each int32.
-            max_splits: int. at least 1.
-            num_buckets: int. at least 1.
+            max_splits: int. At least 1.
+            num_buckets: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

@@ -86,11 +86,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
         op: BoostedTreesQuantileStreamResourceFlush = (
             BoostedTreesQuantileStreamResourceFlush()
         )
-        opts = (
-            BoostedTreesQuantileStreamResourceFlush.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,6 +111,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
 
 
 DEFAULTS = BoostedTreesQuantileStreamResourceFlush.Options()
+MERGE = BoostedTreesQuantileStreamResourceFlush.Options.merge
 
 
 def boosted_trees_quantile_stream_resource_flush(

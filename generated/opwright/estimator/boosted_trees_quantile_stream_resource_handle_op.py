@@ -96,11 +96,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(Op):
         op: BoostedTreesQuantileStreamResourceHandleOp = (
             BoostedTreesQuantileStreamResourceHandleOp()
         )
-        opts = (
-            BoostedTreesQuantileStreamResourceHandleOp.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,6 +121,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(Op):
 
 
 DEFAULTS = BoostedTreesQuantileStreamResourceHandleOp.Options()
+MERGE = BoostedTreesQuantileStreamResourceHandleOp.Options.merge
 
 
 def boosted_trees_quantile_stream_resource_handle_op(

@@ -74,8 +74,8 @@ class BoostedTreesSparseAggregateStats(Op):
             feature_indices: int32.
             feature_values: int32.
             feature_shape: int32.
-            max_splits: int. at least 1.
-            num_buckets: int. at least 1.
+            max_splits: int. At least 1.
+            num_buckets: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

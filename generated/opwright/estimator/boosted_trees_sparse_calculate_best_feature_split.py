@@ -126,7 +126,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
             l2: float32.
             tree_complexity: float32.
             min_node_weight: float32.
-            logits_dimension: int. at least 1.
+            logits_dimension: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
@@ -135,11 +135,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
         op: BoostedTreesSparseCalculateBestFeatureSplit = (
             BoostedTreesSparseCalculateBestFeatureSplit()
         )
-        opts = (
-            BoostedTreesSparseCalculateBestFeatureSplit.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -189,6 +185,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
 
 
 DEFAULTS = BoostedTreesSparseCalculateBestFeatureSplit.Options()
+MERGE = BoostedTreesSparseCalculateBestFeatureSplit.Options.merge
 
 
 def boosted_trees_sparse_calculate_best_feature_split(

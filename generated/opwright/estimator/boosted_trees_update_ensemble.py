@@ -85,7 +85,7 @@ class BoostedTreesUpdateEnsemble(Op):
             right_node_contribs: list of `num_features` tensors, each float32.
             max_depth: int32.
             learning_rate: float32.
-            pruning_mode: int. at least 0.
+            pruning_mode: int. At least 0.
 
         Raises:
             OpError: the op refuses an argument.

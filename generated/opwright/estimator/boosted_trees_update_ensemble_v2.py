@@ -125,9 +125,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
             OpError: the op refuses an argument.
         """
         op: BoostedTreesUpdateEnsembleV2 = BoostedTreesUpdateEnsembleV2()
-        opts = (
-            BoostedTreesUpdateEnsembleV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -175,6 +173,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
 
 
 DEFAULTS = BoostedTreesUpdateEnsembleV2.Options()
+MERGE = BoostedTreesUpdateEnsembleV2.Options.merge
 
 
 def boosted_trees_update_ensemble_v2(

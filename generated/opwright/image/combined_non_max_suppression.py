@@ -110,7 +110,7 @@ class CombinedNonMaxSuppression(Op):
             OpError: the op refuses an argument.
         """
         op: CombinedNonMaxSuppression = CombinedNonMaxSuppression()
-        opts = CombinedNonMaxSuppression.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +153,7 @@ class CombinedNonMaxSuppression(Op):
 
 
 DEFAULTS = CombinedNonMaxSuppression.Options()
+MERGE = CombinedNonMaxSuppression.Options.merge
 
 
 def combined_non_max_suppression(

@@ -121,7 +121,7 @@ class CropAndResize(Op):
             OpError: the op refuses an argument.
         """
         op: CropAndResize = CropAndResize()
-        opts = CropAndResize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -150,6 +150,7 @@ class CropAndResize(Op):
 
 
 DEFAULTS = CropAndResize.Options()
+MERGE = CropAndResize.Options.merge
 
 
 def crop_and_resize(

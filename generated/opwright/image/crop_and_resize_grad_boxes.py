@@ -114,7 +114,7 @@ class CropAndResizeGradBoxes(Op):
             OpError: the op refuses an argument.
         """
         op: CropAndResizeGradBoxes = CropAndResizeGradBoxes()
-        opts = CropAndResizeGradBoxes.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class CropAndResizeGradBoxes(Op):
 
 
 DEFAULTS = CropAndResizeGradBoxes.Options()
+MERGE = CropAndResizeGradBoxes.Options.merge
 
 
 def crop_and_resize_grad_boxes(

@@ -112,7 +112,7 @@ class CropAndResizeGradImage(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CropAndResizeGradImage[U] = CropAndResizeGradImage()
-        opts = CropAndResizeGradImage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class CropAndResizeGradImage(Op, Generic[T]):
 
 
 DEFAULTS = CropAndResizeGradImage.Options()
+MERGE = CropAndResizeGradImage.Options.merge
 
 
 def crop_and_resize_grad_image(

@@ -141,7 +141,7 @@ class DecodeAndCropJpeg(Op):
             OpError: the op refuses an argument.
         """
         op: DecodeAndCropJpeg = DecodeAndCropJpeg()
-        opts = DecodeAndCropJpeg.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -183,6 +183,7 @@ class DecodeAndCropJpeg(Op):
 
 
 DEFAULTS = DecodeAndCropJpeg.Options()
+MERGE = DecodeAndCropJpeg.Options.merge
 
 
 def decode_and_crop_jpeg(

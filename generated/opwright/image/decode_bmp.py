@@ -80,7 +80,7 @@ class DecodeBmp(Op):
             OpError: the op refuses an argument.
         """
         op: DecodeBmp = DecodeBmp()
-        opts = DecodeBmp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,6 +99,7 @@ class DecodeBmp(Op):
 
 
 DEFAULTS = DecodeBmp.Options()
+MERGE = DecodeBmp.Options.merge
 
 
 def decode_bmp(

@@ -126,7 +126,7 @@ class DecodeImage(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: DecodeImage[UDtype] = DecodeImage()
-        opts = DecodeImage.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -158,6 +158,7 @@ class DecodeImage(Op, Generic[Dtype]):
 
 
 DEFAULTS = DecodeImage.Options()
+MERGE = DecodeImage.Options.merge
 
 
 @overload

@@ -129,7 +129,7 @@ class DecodeJpeg(Op):
             OpError: the op refuses an argument.
         """
         op: DecodeJpeg = DecodeJpeg()
-        opts = DecodeJpeg.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class DecodeJpeg(Op):
 
 
 DEFAULTS = DecodeJpeg.Options()
+MERGE = DecodeJpeg.Options.merge
 
 
 def decode_jpeg(

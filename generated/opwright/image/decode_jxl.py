@@ -117,7 +117,7 @@ class DecodeJxl(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: DecodeJxl[UDtype] = DecodeJxl()
-        opts = DecodeJxl.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class DecodeJxl(Op, Generic[Dtype]):
 
 
 DEFAULTS = DecodeJxl.Options()
+MERGE = DecodeJxl.Options.merge
 
 
 @overload

@@ -118,7 +118,7 @@ class DecodePng(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: DecodePng[UDtype] = DecodePng()
-        opts = DecodePng.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class DecodePng(Op, Generic[Dtype]):
 
 
 DEFAULTS = DecodePng.Options()
+MERGE = DecodePng.Options.merge
 
 
 @overload

@@ -117,7 +117,7 @@ class DecodeWebP(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: DecodeWebP[UDtype] = DecodeWebP()
-        opts = DecodeWebP.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class DecodeWebP(Op, Generic[Dtype]):
 
 
 DEFAULTS = DecodeWebP.Options()
+MERGE = DecodeWebP.Options.merge
 
 
 @overload

@@ -154,7 +154,7 @@ class EncodeJpeg(Op):
             OpError: the op refuses an argument.
         """
         op: EncodeJpeg = EncodeJpeg()
-        opts = EncodeJpeg.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -204,6 +204,7 @@ class EncodeJpeg(Op):
 
 
 DEFAULTS = EncodeJpeg.Options()
+MERGE = EncodeJpeg.Options.merge
 
 
 def encode_jpeg(

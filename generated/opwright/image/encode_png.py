@@ -92,7 +92,7 @@ class EncodePng(Op):
             OpError: the op refuses an argument.
         """
         op: EncodePng = EncodePng()
-        opts = EncodePng.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -111,6 +111,7 @@ class EncodePng(Op):
 
 
 DEFAULTS = EncodePng.Options()
+MERGE = EncodePng.Options.merge
 
 
 def encode_png(

@@ -114,7 +114,7 @@ class ExtractGlimpse(Op):
             OpError: the op refuses an argument.
         """
         op: ExtractGlimpse = ExtractGlimpse()
-        opts = ExtractGlimpse.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class ExtractGlimpse(Op):
 
 
 DEFAULTS = ExtractGlimpse.Options()
+MERGE = ExtractGlimpse.Options.merge
 
 
 def extract_glimpse(

@@ -114,7 +114,7 @@ class ExtractGlimpseV2(Op):
             OpError: the op refuses an argument.
         """
         op: ExtractGlimpseV2 = ExtractGlimpseV2()
-        opts = ExtractGlimpseV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class ExtractGlimpseV2(Op):
 
 
 DEFAULTS = ExtractGlimpseV2.Options()
+MERGE = ExtractGlimpseV2.Options.merge
 
 
 def extract_glimpse_v2(

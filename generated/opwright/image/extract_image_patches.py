@@ -78,9 +78,9 @@ class ExtractImagePatches(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             images: `T`.
-            ksizes: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
-            rates: list(int). at least 4 values.
+            ksizes: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
+            rates: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
 
         Raises:

@@ -101,9 +101,7 @@ class GenerateBoundingBoxProposals(Op):
             OpError: the op refuses an argument.
         """
         op: GenerateBoundingBoxProposals = GenerateBoundingBoxProposals()
-        opts = (
-            GenerateBoundingBoxProposals.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +139,7 @@ class GenerateBoundingBoxProposals(Op):
 
 
 DEFAULTS = GenerateBoundingBoxProposals.Options()
+MERGE = GenerateBoundingBoxProposals.Options.merge
 
 
 def generate_bounding_box_proposals(

@@ -110,9 +110,7 @@ class ImageProjectiveTransformV2(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: ImageProjectiveTransformV2[UDtype] = ImageProjectiveTransformV2()
-        opts = (
-            ImageProjectiveTransformV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +138,7 @@ class ImageProjectiveTransformV2(Op, Generic[Dtype]):
 
 
 DEFAULTS = ImageProjectiveTransformV2.Options()
+MERGE = ImageProjectiveTransformV2.Options.merge
 
 
 def image_projective_transform_v2(

@@ -113,9 +113,7 @@ class ImageProjectiveTransformV3(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: ImageProjectiveTransformV3[UDtype] = ImageProjectiveTransformV3()
-        opts = (
-            ImageProjectiveTransformV3.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +142,7 @@ class ImageProjectiveTransformV3(Op, Generic[Dtype]):
 
 
 DEFAULTS = ImageProjectiveTransformV3.Options()
+MERGE = ImageProjectiveTransformV3.Options.merge
 
 
 def image_projective_transform_v3(

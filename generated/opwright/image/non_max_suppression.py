@@ -89,7 +89,7 @@ class NonMaxSuppression(Op):
             OpError: the op refuses an argument.
         """
         op: NonMaxSuppression = NonMaxSuppression()
-        opts = NonMaxSuppression.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,6 +115,7 @@ class NonMaxSuppression(Op):
 
 
 DEFAULTS = NonMaxSuppression.Options()
+MERGE = NonMaxSuppression.Options.merge
 
 
 def non_max_suppression(

@@ -112,7 +112,7 @@ class NonMaxSuppressionV4(Op):
             OpError: the op refuses an argument.
         """
         op: NonMaxSuppressionV4 = NonMaxSuppressionV4()
-        opts = NonMaxSuppressionV4.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class NonMaxSuppressionV4(Op):
 
 
 DEFAULTS = NonMaxSuppressionV4.Options()
+MERGE = NonMaxSuppressionV4.Options.merge
 
 
 def non_max_suppression_v4(

@@ -115,7 +115,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: NonMaxSuppressionV5[U] = NonMaxSuppressionV5()
-        opts = NonMaxSuppressionV5.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
 
 
 DEFAULTS = NonMaxSuppressionV5.Options()
+MERGE = NonMaxSuppressionV5.Options.merge
 
 
 def non_max_suppression_v5(

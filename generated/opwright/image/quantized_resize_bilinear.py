@@ -118,7 +118,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizedResizeBilinear[U] = QuantizedResizeBilinear()
-        opts = QuantizedResizeBilinear.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -150,6 +150,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
 
 
 DEFAULTS = QuantizedResizeBilinear.Options()
+MERGE = QuantizedResizeBilinear.Options.merge
 
 
 def quantized_resize_bilinear(

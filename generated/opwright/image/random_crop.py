@@ -113,7 +113,7 @@ class RandomCrop(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RandomCrop[U] = RandomCrop()
-        opts = RandomCrop.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class RandomCrop(Op, Generic[T]):
 
 
 DEFAULTS = RandomCrop.Options()
+MERGE = RandomCrop.Options.merge
 
 
 @deprecated(

@@ -100,7 +100,7 @@ class ResizeArea(Op):
             OpError: the op refuses an argument.
         """
         op: ResizeArea = ResizeArea()
-        opts = ResizeArea.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,6 +122,7 @@ class ResizeArea(Op):
 
 
 DEFAULTS = ResizeArea.Options()
+MERGE = ResizeArea.Options.merge
 
 
 def resize_area(

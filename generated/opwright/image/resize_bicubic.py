@@ -109,7 +109,7 @@ class ResizeBicubic(Op):
             OpError: the op refuses an argument.
         """
         op: ResizeBicubic = ResizeBicubic()
-        opts = ResizeBicubic.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class ResizeBicubic(Op):
 
 
 DEFAULTS = ResizeBicubic.Options()
+MERGE = ResizeBicubic.Options.merge
 
 
 def resize_bicubic(

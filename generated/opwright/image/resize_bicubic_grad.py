@@ -108,7 +108,7 @@ class ResizeBicubicGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ResizeBicubicGrad[U] = ResizeBicubicGrad()
-        opts = ResizeBicubicGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class ResizeBicubicGrad(Op, Generic[T]):
 
 
 DEFAULTS = ResizeBicubicGrad.Options()
+MERGE = ResizeBicubicGrad.Options.merge
 
 
 def resize_bicubic_grad(

@@ -109,7 +109,7 @@ class ResizeBilinear(Op):
             OpError: the op refuses an argument.
         """
         op: ResizeBilinear = ResizeBilinear()
-        opts = ResizeBilinear.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class ResizeBilinear(Op):
 
 
 DEFAULTS = ResizeBilinear.Options()
+MERGE = ResizeBilinear.Options.merge
 
 
 def resize_bilinear(

@@ -108,7 +108,7 @@ class ResizeBilinearGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ResizeBilinearGrad[U] = ResizeBilinearGrad()
-        opts = ResizeBilinearGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class ResizeBilinearGrad(Op, Generic[T]):
 
 
 DEFAULTS = ResizeBilinearGrad.Options()
+MERGE = ResizeBilinearGrad.Options.merge
 
 
 def resize_bilinear_grad(

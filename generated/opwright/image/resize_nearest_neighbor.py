@@ -109,7 +109,7 @@ class ResizeNearestNeighbor(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ResizeNearestNeighbor[U] = ResizeNearestNeighbor()
-        opts = ResizeNearestNeighbor.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class ResizeNearestNeighbor(Op, Generic[T]):
 
 
 DEFAULTS = ResizeNearestNeighbor.Options()
+MERGE = ResizeNearestNeighbor.Options.merge
 
 
 def resize_nearest_neighbor(

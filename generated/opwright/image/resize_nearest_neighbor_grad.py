@@ -107,7 +107,7 @@ class ResizeNearestNeighborGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ResizeNearestNeighborGrad[U] = ResizeNearestNeighborGrad()
-        opts = ResizeNearestNeighborGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class ResizeNearestNeighborGrad(Op, Generic[T]):
 
 
 DEFAULTS = ResizeNearestNeighborGrad.Options()
+MERGE = ResizeNearestNeighborGrad.Options.merge
 
 
 def resize_nearest_neighbor_grad(

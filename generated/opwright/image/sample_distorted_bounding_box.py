@@ -168,9 +168,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SampleDistortedBoundingBox[U] = SampleDistortedBoundingBox()
-        opts = (
-            SampleDistortedBoundingBox.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -215,6 +213,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
 
 
 DEFAULTS = SampleDistortedBoundingBox.Options()
+MERGE = SampleDistortedBoundingBox.Options.merge
 
 
 def sample_distorted_bounding_box(

@@ -162,9 +162,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SampleDistortedBoundingBoxV2[U] = SampleDistortedBoundingBoxV2()
-        opts = (
-            SampleDistortedBoundingBoxV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -207,6 +205,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
 
 
 DEFAULTS = SampleDistortedBoundingBoxV2.Options()
+MERGE = SampleDistortedBoundingBoxV2.Options.merge
 
 
 def sample_distorted_bounding_box_v2(

@@ -118,7 +118,7 @@ class ScaleAndTranslate(Op):
             OpError: the op refuses an argument.
         """
         op: ScaleAndTranslate = ScaleAndTranslate()
-        opts = ScaleAndTranslate.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class ScaleAndTranslate(Op):
 
 
 DEFAULTS = ScaleAndTranslate.Options()
+MERGE = ScaleAndTranslate.Options.merge
 
 
 def scale_and_translate(

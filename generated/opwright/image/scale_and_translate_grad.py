@@ -113,7 +113,7 @@ class ScaleAndTranslateGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ScaleAndTranslateGrad[U] = ScaleAndTranslateGrad()
-        opts = ScaleAndTranslateGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class ScaleAndTranslateGrad(Op, Generic[T]):
 
 
 DEFAULTS = ScaleAndTranslateGrad.Options()
+MERGE = ScaleAndTranslateGrad.Options.merge
 
 
 def scale_and_translate_grad(

@@ -155,11 +155,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         op: StatelessSampleDistortedBoundingBox[U] = (
             StatelessSampleDistortedBoundingBox()
         )
-        opts = (
-            StatelessSampleDistortedBoundingBox.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +193,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
 
 
 DEFAULTS = StatelessSampleDistortedBoundingBox.Options()
+MERGE = StatelessSampleDistortedBoundingBox.Options.merge
 
 
 def stateless_sample_distorted_bounding_box(

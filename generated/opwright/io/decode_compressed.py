@@ -80,7 +80,7 @@ class DecodeCompressed(Op):
             OpError: the op refuses an argument.
         """
         op: DecodeCompressed = DecodeCompressed()
-        opts = DecodeCompressed.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -101,6 +101,7 @@ class DecodeCompressed(Op):
 
 
 DEFAULTS = DecodeCompressed.Options()
+MERGE = DecodeCompressed.Options.merge
 
 
 def decode_compressed(

@@ -118,7 +118,7 @@ class DecodeCSV(Op):
             OpError: the op refuses an argument.
         """
         op: DecodeCSV = DecodeCSV()
-        opts = DecodeCSV.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class DecodeCSV(Op):
 
 
 DEFAULTS = DecodeCSV.Options()
+MERGE = DecodeCSV.Options.merge
 
 
 def decode_csv(

@@ -113,7 +113,7 @@ class DecodePaddedRaw(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: DecodePaddedRaw[UOutType] = DecodePaddedRaw()
-        opts = DecodePaddedRaw.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class DecodePaddedRaw(Op, Generic[OutType]):
 
 
 DEFAULTS = DecodePaddedRaw.Options()
+MERGE = DecodePaddedRaw.Options.merge
 
 
 def decode_padded_raw(

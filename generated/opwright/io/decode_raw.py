@@ -112,7 +112,7 @@ class DecodeRaw(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: DecodeRaw[UOutType] = DecodeRaw()
-        opts = DecodeRaw.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class DecodeRaw(Op, Generic[OutType]):
 
 
 DEFAULTS = DecodeRaw.Options()
+MERGE = DecodeRaw.Options.merge
 
 
 def decode_raw(

@@ -80,7 +80,7 @@ class EncodeBase64(Op):
             OpError: the op refuses an argument.
         """
         op: EncodeBase64 = EncodeBase64()
-        opts = EncodeBase64.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -94,6 +94,7 @@ class EncodeBase64(Op):
 
 
 DEFAULTS = EncodeBase64.Options()
+MERGE = EncodeBase64.Options.merge
 
 
 def encode_base64(

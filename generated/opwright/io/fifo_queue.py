@@ -58,7 +58,7 @@ class FIFOQueue(Op):
         """Optional attributes of FIFOQueue.
 
         Attributes:
-            shapes: list(shape). at least 0 values.
+            shapes: list(shape).
             capacity: int.
             container: string.
             shared_name: string.
@@ -112,14 +112,14 @@ class FIFOQueue(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: FIFOQueue = FIFOQueue()
-        opts = FIFOQueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class FIFOQueue(Op):
 
 
 DEFAULTS = FIFOQueue.Options()
+MERGE = FIFOQueue.Options.merge
 
 
 def fifo_queue(

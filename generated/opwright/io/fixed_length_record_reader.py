@@ -128,7 +128,7 @@ class FixedLengthRecordReader(Op):
             OpError: the op refuses an argument.
         """
         op: FixedLengthRecordReader = FixedLengthRecordReader()
-        opts = FixedLengthRecordReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +168,7 @@ class FixedLengthRecordReader(Op):
 
 
 DEFAULTS = FixedLengthRecordReader.Options()
+MERGE = FixedLengthRecordReader.Options.merge
 
 
 @deprecated(

@@ -131,7 +131,7 @@ class FixedLengthRecordReaderV2(Op):
             OpError: the op refuses an argument.
         """
         op: FixedLengthRecordReaderV2 = FixedLengthRecordReaderV2()
-        opts = FixedLengthRecordReaderV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -174,6 +174,7 @@ class FixedLengthRecordReaderV2(Op):
 
 
 DEFAULTS = FixedLengthRecordReaderV2.Options()
+MERGE = FixedLengthRecordReaderV2.Options.merge
 
 
 def fixed_length_record_reader_v2(

@@ -90,7 +90,7 @@ class IdentityReader(Op):
             OpError: the op refuses an argument.
         """
         op: IdentityReader = IdentityReader()
-        opts = IdentityReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,6 +115,7 @@ class IdentityReader(Op):
 
 
 DEFAULTS = IdentityReader.Options()
+MERGE = IdentityReader.Options.merge
 
 
 @deprecated(

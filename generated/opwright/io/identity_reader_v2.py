@@ -85,7 +85,7 @@ class IdentityReaderV2(Op):
             OpError: the op refuses an argument.
         """
         op: IdentityReaderV2 = IdentityReaderV2()
-        opts = IdentityReaderV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class IdentityReaderV2(Op):
 
 
 DEFAULTS = IdentityReaderV2.Options()
+MERGE = IdentityReaderV2.Options.merge
 
 
 def identity_reader_v2(

@@ -85,7 +85,7 @@ class LMDBReader(Op):
             OpError: the op refuses an argument.
         """
         op: LMDBReader = LMDBReader()
-        opts = LMDBReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class LMDBReader(Op):
 
 
 DEFAULTS = LMDBReader.Options()
+MERGE = LMDBReader.Options.merge
 
 
 def lmdb_reader(

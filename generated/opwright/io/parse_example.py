@@ -89,8 +89,8 @@ class ParseExample(Op):
             sparse_keys: list of `Nsparse` tensors, each string.
             dense_keys: list of `Ndense` tensors, each string.
             dense_defaults: list of tensors of `Tdense`.
-            sparse_types: list(dtype), one of float32, int64, string. at least 0 values.
-            dense_shapes: list(shape). at least 0 values.
+            sparse_types: list(dtype), one of float32, int64, string.
+            dense_shapes: list(shape).
 
         Raises:
             OpError: the op refuses an argument.

@@ -108,12 +108,11 @@ class ParseExampleV2(Op):
             dense_keys: string.
             ragged_keys: string.
             dense_defaults: list of tensors of `Tdense`.
-            num_sparse: int. at least 0.
-            sparse_types: list(dtype), one of float32, int64, string. at least 0 values.
-            ragged_value_types: list(dtype), one of float32, int64, string. at least 0
-                values.
-            ragged_split_types: list(dtype), one of int32, int64. at least 0 values.
-            dense_shapes: list(shape). at least 0 values.
+            num_sparse: int. At least 0.
+            sparse_types: list(dtype), one of float32, int64, string.
+            ragged_value_types: list(dtype), one of float32, int64, string.
+            ragged_split_types: list(dtype), one of int32, int64.
+            dense_shapes: list(shape).
 
         Raises:
             OpError: the op refuses an argument.

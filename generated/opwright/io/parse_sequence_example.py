@@ -102,18 +102,15 @@ class ParseSequenceExample(Op):
         """Optional attributes of ParseSequenceExample.
 
         Attributes:
-            Ncontext_sparse: int. at least 0.
-            Ncontext_dense: int. at least 0.
-            Nfeature_list_sparse: int. at least 0.
-            Nfeature_list_dense: int. at least 0.
-            context_sparse_types: list(dtype), one of float32, int64, string. at least 0
-                values.
-            feature_list_dense_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            context_dense_shapes: list(shape). at least 0 values.
-            feature_list_sparse_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            feature_list_dense_shapes: list(shape). at least 0 values.
+            Ncontext_sparse: int. At least 0.
+            Ncontext_dense: int. At least 0.
+            Nfeature_list_sparse: int. At least 0.
+            Nfeature_list_dense: int. At least 0.
+            context_sparse_types: list(dtype), one of float32, int64, string.
+            feature_list_dense_types: list(dtype), one of float32, int64, string.
+            context_dense_shapes: list(shape).
+            feature_list_sparse_types: list(dtype), one of float32, int64, string.
+            feature_list_dense_shapes: list(shape).
         """
 
         __slots__ = (
@@ -223,18 +220,18 @@ class ParseSequenceExample(Op):
             serialized: string.
             debug_name: string.
             context_dense_defaults: list of tensors of `Tcontext_dense`.
-            feature_list_dense_missing_assumed_empty: list(string). at least 0 values.
-            context_sparse_keys: list(string). at least 0 values.
-            context_dense_keys: list(string). at least 0 values.
-            feature_list_sparse_keys: list(string). at least 0 values.
-            feature_list_dense_keys: list(string). at least 0 values.
+            feature_list_dense_missing_assumed_empty: list(string).
+            context_sparse_keys: list(string).
+            context_dense_keys: list(string).
+            feature_list_sparse_keys: list(string).
+            feature_list_dense_keys: list(string).
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ParseSequenceExample = ParseSequenceExample()
-        opts = ParseSequenceExample.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -311,6 +308,7 @@ class ParseSequenceExample(Op):
 
 
 DEFAULTS = ParseSequenceExample.Options()
+MERGE = ParseSequenceExample.Options.merge
 
 
 def parse_sequence_example(

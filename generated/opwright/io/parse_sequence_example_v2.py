@@ -130,25 +130,18 @@ class ParseSequenceExampleV2(Op):
         """Optional attributes of ParseSequenceExampleV2.
 
         Attributes:
-            Ncontext_sparse: int. at least 0.
-            context_sparse_types: list(dtype), one of float32, int64, string. at least 0
-                values.
-            context_ragged_value_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            context_ragged_split_types: list(dtype), one of int32, int64. at least 0
-                values.
-            context_dense_shapes: list(shape). at least 0 values.
-            Nfeature_list_sparse: int. at least 0.
-            Nfeature_list_dense: int. at least 0.
-            feature_list_dense_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            feature_list_sparse_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
+            Ncontext_sparse: int. At least 0.
+            context_sparse_types: list(dtype), one of float32, int64, string.
+            context_ragged_value_types: list(dtype), one of float32, int64, string.
+            context_ragged_split_types: list(dtype), one of int32, int64.
+            context_dense_shapes: list(shape).
+            Nfeature_list_sparse: int. At least 0.
+            Nfeature_list_dense: int. At least 0.
+            feature_list_dense_types: list(dtype), one of float32, int64, string.
+            feature_list_sparse_types: list(dtype), one of float32, int64, string.
             feature_list_ragged_value_types: list(dtype), one of float32, int64, string.
-                at least 0 values.
-            feature_list_ragged_split_types: list(dtype), one of int32, int64. at least
-                0 values.
-            feature_list_dense_shapes: list(shape). at least 0 values.
+            feature_list_ragged_split_types: list(dtype), one of int32, int64.
+            feature_list_dense_shapes: list(shape).
         """
 
         __slots__ = (
@@ -306,7 +299,7 @@ class ParseSequenceExampleV2(Op):
             OpError: the op refuses an argument.
         """
         op: ParseSequenceExampleV2 = ParseSequenceExampleV2()
-        opts = ParseSequenceExampleV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -400,6 +393,7 @@ class ParseSequenceExampleV2(Op):
 
 
 DEFAULTS = ParseSequenceExampleV2.Options()
+MERGE = ParseSequenceExampleV2.Options.merge
 
 
 def parse_sequence_example_v2(

@@ -84,11 +84,11 @@ class ParseSingleExample(Op):
             scope: graph, name, device and control dependencies of the op.
             serialized: string.
             dense_defaults: list of tensors of `Tdense`.
-            num_sparse: int. at least 0.
-            sparse_keys: list(string). at least 0 values.
-            dense_keys: list(string). at least 0 values.
-            sparse_types: list(dtype), one of float32, int64, string. at least 0 values.
-            dense_shapes: list(shape). at least 0 values.
+            num_sparse: int. At least 0.
+            sparse_keys: list(string).
+            dense_keys: list(string).
+            sparse_types: list(dtype), one of float32, int64, string.
+            dense_shapes: list(shape).
 
         Raises:
             OpError: the op refuses an argument.

@@ -99,14 +99,11 @@ class ParseSingleSequenceExample(Op):
         """Optional attributes of ParseSingleSequenceExample.
 
         Attributes:
-            context_sparse_types: list(dtype), one of float32, int64, string. at least 0
-                values.
-            feature_list_dense_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            context_dense_shapes: list(shape). at least 0 values.
-            feature_list_sparse_types: list(dtype), one of float32, int64, string. at
-                least 0 values.
-            feature_list_dense_shapes: list(shape). at least 0 values.
+            context_sparse_types: list(dtype), one of float32, int64, string.
+            feature_list_dense_types: list(dtype), one of float32, int64, string.
+            context_dense_shapes: list(shape).
+            feature_list_sparse_types: list(dtype), one of float32, int64, string.
+            feature_list_dense_shapes: list(shape).
         """
 
         __slots__ = (
@@ -200,9 +197,7 @@ class ParseSingleSequenceExample(Op):
             OpError: the op refuses an argument.
         """
         op: ParseSingleSequenceExample = ParseSingleSequenceExample()
-        opts = (
-            ParseSingleSequenceExample.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -265,6 +260,7 @@ class ParseSingleSequenceExample(Op):
 
 
 DEFAULTS = ParseSingleSequenceExample.Options()
+MERGE = ParseSingleSequenceExample.Options.merge
 
 
 def parse_single_sequence_example(

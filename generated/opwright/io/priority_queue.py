@@ -57,7 +57,7 @@ class PriorityQueue(Op):
         """Optional attributes of PriorityQueue.
 
         Attributes:
-            component_types: list(dtype). at least 0 values.
+            component_types: list(dtype).
             capacity: int.
             container: string.
             shared_name: string.
@@ -111,14 +111,14 @@ class PriorityQueue(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            shapes: list(shape). at least 0 values.
+            shapes: list(shape).
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: PriorityQueue = PriorityQueue()
-        opts = PriorityQueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class PriorityQueue(Op):
 
 
 DEFAULTS = PriorityQueue.Options()
+MERGE = PriorityQueue.Options.merge
 
 
 def priority_queue(

@@ -57,7 +57,7 @@ class PriorityQueueV2(Op):
         """Optional attributes of PriorityQueueV2.
 
         Attributes:
-            component_types: list(dtype). at least 0 values.
+            component_types: list(dtype).
             capacity: int.
             container: string.
             shared_name: string.
@@ -111,14 +111,14 @@ class PriorityQueueV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            shapes: list(shape). at least 0 values.
+            shapes: list(shape).
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: PriorityQueueV2 = PriorityQueueV2()
-        opts = PriorityQueueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class PriorityQueueV2(Op):
 
 
 DEFAULTS = PriorityQueueV2.Options()
+MERGE = PriorityQueueV2.Options.merge
 
 
 def priority_queue_v2(

@@ -73,7 +73,7 @@ class QueueClose(Op):
             OpError: the op refuses an argument.
         """
         op: QueueClose = QueueClose()
-        opts = QueueClose.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -97,6 +97,7 @@ class QueueClose(Op):
 
 
 DEFAULTS = QueueClose.Options()
+MERGE = QueueClose.Options.merge
 
 
 def queue_close(

@@ -75,7 +75,7 @@ class QueueCloseV2(Op):
             OpError: the op refuses an argument.
         """
         op: QueueCloseV2 = QueueCloseV2()
-        opts = QueueCloseV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,6 +99,7 @@ class QueueCloseV2(Op):
 
 
 DEFAULTS = QueueCloseV2.Options()
+MERGE = QueueCloseV2.Options.merge
 
 
 def queue_close_v2(

@@ -85,14 +85,14 @@ class QueueDequeue(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             handle: reference to string.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: QueueDequeue = QueueDequeue()
-        opts = QueueDequeue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -118,6 +118,7 @@ class QueueDequeue(Op):
 
 
 DEFAULTS = QueueDequeue.Options()
+MERGE = QueueDequeue.Options.merge
 
 
 def queue_dequeue(

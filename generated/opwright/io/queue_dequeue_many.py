@@ -90,14 +90,14 @@ class QueueDequeueMany(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: reference to string.
             n: int32.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: QueueDequeueMany = QueueDequeueMany()
-        opts = QueueDequeueMany.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class QueueDequeueMany(Op):
 
 
 DEFAULTS = QueueDequeueMany.Options()
+MERGE = QueueDequeueMany.Options.merge
 
 
 def queue_dequeue_many(

@@ -92,14 +92,14 @@ class QueueDequeueManyV2(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: resource.
             n: int32.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: QueueDequeueManyV2 = QueueDequeueManyV2()
-        opts = QueueDequeueManyV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class QueueDequeueManyV2(Op):
 
 
 DEFAULTS = QueueDequeueManyV2.Options()
+MERGE = QueueDequeueManyV2.Options.merge
 
 
 def queue_dequeue_many_v2(

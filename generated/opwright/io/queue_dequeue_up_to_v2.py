@@ -92,14 +92,14 @@ class QueueDequeueUpToV2(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: resource.
             n: int32.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: QueueDequeueUpToV2 = QueueDequeueUpToV2()
-        opts = QueueDequeueUpToV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class QueueDequeueUpToV2(Op):
 
 
 DEFAULTS = QueueDequeueUpToV2.Options()
+MERGE = QueueDequeueUpToV2.Options.merge
 
 
 def queue_dequeue_up_to_v2(

@@ -87,14 +87,14 @@ class QueueDequeueV2(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             handle: resource.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: QueueDequeueV2 = QueueDequeueV2()
-        opts = QueueDequeueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -120,6 +120,7 @@ class QueueDequeueV2(Op):
 
 
 DEFAULTS = QueueDequeueV2.Options()
+MERGE = QueueDequeueV2.Options.merge
 
 
 def queue_dequeue_v2(

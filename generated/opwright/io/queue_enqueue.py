@@ -88,7 +88,7 @@ class QueueEnqueue(Op):
             OpError: the op refuses an argument.
         """
         op: QueueEnqueue = QueueEnqueue()
-        opts = QueueEnqueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class QueueEnqueue(Op):
 
 
 DEFAULTS = QueueEnqueue.Options()
+MERGE = QueueEnqueue.Options.merge
 
 
 def queue_enqueue(

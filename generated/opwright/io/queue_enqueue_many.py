@@ -88,7 +88,7 @@ class QueueEnqueueMany(Op):
             OpError: the op refuses an argument.
         """
         op: QueueEnqueueMany = QueueEnqueueMany()
-        opts = QueueEnqueueMany.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class QueueEnqueueMany(Op):
 
 
 DEFAULTS = QueueEnqueueMany.Options()
+MERGE = QueueEnqueueMany.Options.merge
 
 
 def queue_enqueue_many(

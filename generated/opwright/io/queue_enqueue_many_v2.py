@@ -90,7 +90,7 @@ class QueueEnqueueManyV2(Op):
             OpError: the op refuses an argument.
         """
         op: QueueEnqueueManyV2 = QueueEnqueueManyV2()
-        opts = QueueEnqueueManyV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -112,6 +112,7 @@ class QueueEnqueueManyV2(Op):
 
 
 DEFAULTS = QueueEnqueueManyV2.Options()
+MERGE = QueueEnqueueManyV2.Options.merge
 
 
 def queue_enqueue_many_v2(

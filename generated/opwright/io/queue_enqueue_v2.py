@@ -90,7 +90,7 @@ class QueueEnqueueV2(Op):
             OpError: the op refuses an argument.
         """
         op: QueueEnqueueV2 = QueueEnqueueV2()
-        opts = QueueEnqueueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -112,6 +112,7 @@ class QueueEnqueueV2(Op):
 
 
 DEFAULTS = QueueEnqueueV2.Options()
+MERGE = QueueEnqueueV2.Options.merge
 
 
 def queue_enqueue_v2(

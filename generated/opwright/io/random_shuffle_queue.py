@@ -61,7 +61,7 @@ class RandomShuffleQueue(Op):
         """Optional attributes of RandomShuffleQueue.
 
         Attributes:
-            shapes: list(shape). at least 0 values.
+            shapes: list(shape).
             capacity: int.
             min_after_dequeue: int.
             seed: int.
@@ -144,14 +144,14 @@ class RandomShuffleQueue(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: RandomShuffleQueue = RandomShuffleQueue()
-        opts = RandomShuffleQueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +197,7 @@ class RandomShuffleQueue(Op):
 
 
 DEFAULTS = RandomShuffleQueue.Options()
+MERGE = RandomShuffleQueue.Options.merge
 
 
 def random_shuffle_queue(

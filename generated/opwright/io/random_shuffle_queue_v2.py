@@ -61,7 +61,7 @@ class RandomShuffleQueueV2(Op):
         """Optional attributes of RandomShuffleQueueV2.
 
         Attributes:
-            shapes: list(shape). at least 0 values.
+            shapes: list(shape).
             capacity: int.
             min_after_dequeue: int.
             seed: int.
@@ -144,14 +144,14 @@ class RandomShuffleQueueV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            component_types: list(dtype). at least 1 values.
+            component_types: list(dtype). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: RandomShuffleQueueV2 = RandomShuffleQueueV2()
-        opts = RandomShuffleQueueV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +197,7 @@ class RandomShuffleQueueV2(Op):
 
 
 DEFAULTS = RandomShuffleQueueV2.Options()
+MERGE = RandomShuffleQueueV2.Options.merge
 
 
 def random_shuffle_queue_v2(

@@ -101,7 +101,7 @@ class TextLineReader(Op):
             OpError: the op refuses an argument.
         """
         op: TextLineReader = TextLineReader()
-        opts = TextLineReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class TextLineReader(Op):
 
 
 DEFAULTS = TextLineReader.Options()
+MERGE = TextLineReader.Options.merge
 
 
 @deprecated(

@@ -96,7 +96,7 @@ class TextLineReaderV2(Op):
             OpError: the op refuses an argument.
         """
         op: TextLineReaderV2 = TextLineReaderV2()
-        opts = TextLineReaderV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class TextLineReaderV2(Op):
 
 
 DEFAULTS = TextLineReaderV2.Options()
+MERGE = TextLineReaderV2.Options.merge
 
 
 def text_line_reader_v2(

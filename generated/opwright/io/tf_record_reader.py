@@ -101,7 +101,7 @@ class TFRecordReader(Op):
             OpError: the op refuses an argument.
         """
         op: TFRecordReader = TFRecordReader()
-        opts = TFRecordReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class TFRecordReader(Op):
 
 
 DEFAULTS = TFRecordReader.Options()
+MERGE = TFRecordReader.Options.merge
 
 
 @deprecated(

@@ -96,7 +96,7 @@ class TFRecordReaderV2(Op):
             OpError: the op refuses an argument.
         """
         op: TFRecordReaderV2 = TFRecordReaderV2()
-        opts = TFRecordReaderV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class TFRecordReaderV2(Op):
 
 
 DEFAULTS = TFRecordReaderV2.Options()
+MERGE = TFRecordReaderV2.Options.merge
 
 
 def tf_record_reader_v2(

@@ -85,7 +85,7 @@ class WholeFileReader(Op):
             OpError: the op refuses an argument.
         """
         op: WholeFileReader = WholeFileReader()
-        opts = WholeFileReader.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class WholeFileReader(Op):
 
 
 DEFAULTS = WholeFileReader.Options()
+MERGE = WholeFileReader.Options.merge
 
 
 def whole_file_reader(

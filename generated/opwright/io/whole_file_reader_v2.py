@@ -85,7 +85,7 @@ class WholeFileReaderV2(Op):
             OpError: the op refuses an argument.
         """
         op: WholeFileReaderV2 = WholeFileReaderV2()
-        opts = WholeFileReaderV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class WholeFileReaderV2(Op):
 
 
 DEFAULTS = WholeFileReaderV2.Options()
+MERGE = WholeFileReaderV2.Options.merge
 
 
 def whole_file_reader_v2(

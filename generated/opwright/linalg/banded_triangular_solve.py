@@ -105,7 +105,7 @@ class BandedTriangularSolve(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BandedTriangularSolve[U] = BandedTriangularSolve()
-        opts = BandedTriangularSolve.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class BandedTriangularSolve(Op, Generic[T]):
 
 
 DEFAULTS = BandedTriangularSolve.Options()
+MERGE = BandedTriangularSolve.Options.merge
 
 
 def banded_triangular_solve(

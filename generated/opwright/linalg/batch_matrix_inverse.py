@@ -100,7 +100,7 @@ class BatchMatrixInverse(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchMatrixInverse[U] = BatchMatrixInverse()
-        opts = BatchMatrixInverse.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class BatchMatrixInverse(Op, Generic[T]):
 
 
 DEFAULTS = BatchMatrixInverse.Options()
+MERGE = BatchMatrixInverse.Options.merge
 
 
 @deprecated(

@@ -102,7 +102,7 @@ class BatchMatrixSolve(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchMatrixSolve[U] = BatchMatrixSolve()
-        opts = BatchMatrixSolve.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,6 +122,7 @@ class BatchMatrixSolve(Op, Generic[T]):
 
 
 DEFAULTS = BatchMatrixSolve.Options()
+MERGE = BatchMatrixSolve.Options.merge
 
 
 @deprecated(

@@ -109,7 +109,7 @@ class BatchMatrixSolveLs(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchMatrixSolveLs[U] = BatchMatrixSolveLs()
-        opts = BatchMatrixSolveLs.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class BatchMatrixSolveLs(Op, Generic[T]):
 
 
 DEFAULTS = BatchMatrixSolveLs.Options()
+MERGE = BatchMatrixSolveLs.Options.merge
 
 
 @deprecated(

@@ -110,9 +110,7 @@ class BatchMatrixTriangularSolve(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchMatrixTriangularSolve[U] = BatchMatrixTriangularSolve()
-        opts = (
-            BatchMatrixTriangularSolve.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +137,7 @@ class BatchMatrixTriangularSolve(Op, Generic[T]):
 
 
 DEFAULTS = BatchMatrixTriangularSolve.Options()
+MERGE = BatchMatrixTriangularSolve.Options.merge
 
 
 @deprecated(

@@ -100,7 +100,7 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchSelfAdjointEigV2[U] = BatchSelfAdjointEigV2()
-        opts = BatchSelfAdjointEigV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
 
 
 DEFAULTS = BatchSelfAdjointEigV2.Options()
+MERGE = BatchSelfAdjointEigV2.Options.merge
 
 
 @deprecated(

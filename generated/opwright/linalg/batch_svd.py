@@ -106,7 +106,7 @@ class BatchSvd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchSvd[U] = BatchSvd()
-        opts = BatchSvd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -132,6 +132,7 @@ class BatchSvd(Op, Generic[T]):
 
 
 DEFAULTS = BatchSvd.Options()
+MERGE = BatchSvd.Options.merge
 
 
 @deprecated(

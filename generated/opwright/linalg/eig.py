@@ -101,7 +101,7 @@ class Eig(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: Eig[Uout] = Eig()
-        opts = Eig.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class Eig(Op, Generic[Tout]):
 
 
 DEFAULTS = Eig.Options()
+MERGE = Eig.Options.merge
 
 
 def eig(

@@ -97,7 +97,7 @@ class EuclideanNorm(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: EuclideanNorm[U] = EuclideanNorm()
-        opts = EuclideanNorm.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class EuclideanNorm(Op, Generic[T]):
 
 
 DEFAULTS = EuclideanNorm.Options()
+MERGE = EuclideanNorm.Options.merge
 
 
 def euclidean_norm(

@@ -95,15 +95,15 @@ class LoadAndRemapMatrix(Op):
             row_remapping: int64.
             col_remapping: int64.
             initializing_values: float32.
-            num_rows: int. at least 0.
-            num_cols: int. at least 1.
+            num_rows: int. At least 0.
+            num_cols: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: LoadAndRemapMatrix = LoadAndRemapMatrix()
-        opts = LoadAndRemapMatrix.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class LoadAndRemapMatrix(Op):
 
 
 DEFAULTS = LoadAndRemapMatrix.Options()
+MERGE = LoadAndRemapMatrix.Options.merge
 
 
 def load_and_remap_matrix(

@@ -124,7 +124,7 @@ class MatMul(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatMul[U] = MatMul()
-        opts = MatMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -160,6 +160,7 @@ class MatMul(Op, Generic[T]):
 
 
 DEFAULTS = MatMul.Options()
+MERGE = MatMul.Options.merge
 
 
 def mat_mul(

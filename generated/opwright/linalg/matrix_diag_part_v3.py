@@ -98,7 +98,7 @@ class MatrixDiagPartV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatrixDiagPartV3[U] = MatrixDiagPartV3()
-        opts = MatrixDiagPartV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -121,6 +121,7 @@ class MatrixDiagPartV3(Op, Generic[T]):
 
 
 DEFAULTS = MatrixDiagPartV3.Options()
+MERGE = MatrixDiagPartV3.Options.merge
 
 
 def matrix_diag_part_v3(

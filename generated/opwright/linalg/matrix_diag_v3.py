@@ -105,7 +105,7 @@ class MatrixDiagV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatrixDiagV3[U] = MatrixDiagV3()
-        opts = MatrixDiagV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class MatrixDiagV3(Op, Generic[T]):
 
 
 DEFAULTS = MatrixDiagV3.Options()
+MERGE = MatrixDiagV3.Options.merge
 
 
 def matrix_diag_v3(

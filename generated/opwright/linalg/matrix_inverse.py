@@ -94,7 +94,7 @@ class MatrixInverse(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatrixInverse[U] = MatrixInverse()
-        opts = MatrixInverse.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -113,6 +113,7 @@ class MatrixInverse(Op, Generic[T]):
 
 
 DEFAULTS = MatrixInverse.Options()
+MERGE = MatrixInverse.Options.merge
 
 
 def matrix_inverse(

@@ -98,7 +98,7 @@ class MatrixSetDiagV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatrixSetDiagV3[U] = MatrixSetDiagV3()
-        opts = MatrixSetDiagV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class MatrixSetDiagV3(Op, Generic[T]):
 
 
 DEFAULTS = MatrixSetDiagV3.Options()
+MERGE = MatrixSetDiagV3.Options.merge
 
 
 def matrix_set_diag_v3(

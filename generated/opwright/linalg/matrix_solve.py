@@ -98,7 +98,7 @@ class MatrixSolve(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatrixSolve[U] = MatrixSolve()
-        opts = MatrixSolve.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -118,6 +118,7 @@ class MatrixSolve(Op, Generic[T]):
 
 
 DEFAULTS = MatrixSolve.Options()
+MERGE = MatrixSolve.Options.merge
 
 
 def matrix_solve(

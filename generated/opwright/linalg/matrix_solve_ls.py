@@ -104,7 +104,7 @@ class MatrixSolveLs(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatrixSolveLs[U] = MatrixSolveLs()
-        opts = MatrixSolveLs.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class MatrixSolveLs(Op, Generic[T]):
 
 
 DEFAULTS = MatrixSolveLs.Options()
+MERGE = MatrixSolveLs.Options.merge
 
 
 def matrix_solve_ls(

@@ -96,7 +96,7 @@ class MatrixTriangularSolve(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MatrixTriangularSolve[U] = MatrixTriangularSolve()
-        opts = MatrixTriangularSolve.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -123,6 +123,7 @@ class MatrixTriangularSolve(Op, Generic[T]):
 
 
 DEFAULTS = MatrixTriangularSolve.Options()
+MERGE = MatrixTriangularSolve.Options.merge
 
 
 def matrix_triangular_solve(

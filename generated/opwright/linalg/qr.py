@@ -93,7 +93,7 @@ class Qr(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Qr[U] = Qr()
-        opts = Qr.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -114,6 +114,7 @@ class Qr(Op, Generic[T]):
 
 
 DEFAULTS = Qr.Options()
+MERGE = Qr.Options.merge
 
 
 def qr(

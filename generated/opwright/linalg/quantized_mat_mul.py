@@ -169,7 +169,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
             OpError: the op refuses an argument.
         """
         op: QuantizedMatMul[Uoutput] = QuantizedMatMul()
-        opts = QuantizedMatMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -209,6 +209,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMul.Options()
+MERGE = QuantizedMatMul.Options.merge
 
 
 @overload

@@ -183,7 +183,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
             OpError: the op refuses an argument.
         """
         op: QuantizedMatMulWithBias[Uoutput] = QuantizedMatMulWithBias()
-        opts = QuantizedMatMulWithBias.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -224,6 +224,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBias.Options()
+MERGE = QuantizedMatMulWithBias.Options.merge
 
 
 @overload

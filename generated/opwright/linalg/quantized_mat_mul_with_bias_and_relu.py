@@ -179,11 +179,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
             OpError: the op refuses an argument.
         """
         op: QuantizedMatMulWithBiasAndRelu[Uoutput] = QuantizedMatMulWithBiasAndRelu()
-        opts = (
-            QuantizedMatMulWithBiasAndRelu.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -224,6 +220,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndRelu.Options()
+MERGE = QuantizedMatMulWithBiasAndRelu.Options.merge
 
 
 @overload

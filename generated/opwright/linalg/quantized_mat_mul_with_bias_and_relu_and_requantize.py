@@ -203,11 +203,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         op: QuantizedMatMulWithBiasAndReluAndRequantize[Uoutput] = (
             QuantizedMatMulWithBiasAndReluAndRequantize()
         )
-        opts = (
-            QuantizedMatMulWithBiasAndReluAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -260,6 +256,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndReluAndRequantize.Options()
+MERGE = QuantizedMatMulWithBiasAndReluAndRequantize.Options.merge
 
 
 @overload

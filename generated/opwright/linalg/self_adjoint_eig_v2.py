@@ -95,7 +95,7 @@ class SelfAdjointEigV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SelfAdjointEigV2[U] = SelfAdjointEigV2()
-        opts = SelfAdjointEigV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -114,6 +114,7 @@ class SelfAdjointEigV2(Op, Generic[T]):
 
 
 DEFAULTS = SelfAdjointEigV2.Options()
+MERGE = SelfAdjointEigV2.Options.merge
 
 
 def self_adjoint_eig_v2(

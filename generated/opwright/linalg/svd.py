@@ -102,7 +102,7 @@ class Svd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Svd[U] = Svd()
-        opts = Svd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class Svd(Op, Generic[T]):
 
 
 DEFAULTS = Svd.Options()
+MERGE = Svd.Options.merge
 
 
 def svd(

@@ -106,7 +106,7 @@ class TridiagonalSolve(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TridiagonalSolve[U] = TridiagonalSolve()
-        opts = TridiagonalSolve.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class TridiagonalSolve(Op, Generic[T]):
 
 
 DEFAULTS = TridiagonalSolve.Options()
+MERGE = TridiagonalSolve.Options.merge
 
 
 def tridiagonal_solve(

@@ -91,7 +91,7 @@ class ApproximateEqual(Op):
             OpError: the op refuses an argument.
         """
         op: ApproximateEqual = ApproximateEqual()
-        opts = ApproximateEqual.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -111,6 +111,7 @@ class ApproximateEqual(Op):
 
 
 DEFAULTS = ApproximateEqual.Options()
+MERGE = ApproximateEqual.Options.merge
 
 
 def approximate_equal(

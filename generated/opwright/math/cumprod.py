@@ -101,7 +101,7 @@ class Cumprod(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Cumprod[U] = Cumprod()
-        opts = Cumprod.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class Cumprod(Op, Generic[T]):
 
 
 DEFAULTS = Cumprod.Options()
+MERGE = Cumprod.Options.merge
 
 
 def cumprod(

@@ -101,7 +101,7 @@ class Cumsum(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Cumsum[U] = Cumsum()
-        opts = Cumsum.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class Cumsum(Op, Generic[T]):
 
 
 DEFAULTS = Cumsum.Options()
+MERGE = Cumsum.Options.merge
 
 
 def cumsum(

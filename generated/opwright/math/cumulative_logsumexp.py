@@ -107,7 +107,7 @@ class CumulativeLogsumexp(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CumulativeLogsumexp[U] = CumulativeLogsumexp()
-        opts = CumulativeLogsumexp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -134,6 +134,7 @@ class CumulativeLogsumexp(Op, Generic[T]):
 
 
 DEFAULTS = CumulativeLogsumexp.Options()
+MERGE = CumulativeLogsumexp.Options.merge
 
 
 def cumulative_logsumexp(

@@ -107,7 +107,7 @@ class DenseBincount(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DenseBincount[U] = DenseBincount()
-        opts = DenseBincount.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class DenseBincount(Op, Generic[T]):
 
 
 DEFAULTS = DenseBincount.Options()
+MERGE = DenseBincount.Options.merge
 
 
 def dense_bincount(

@@ -86,7 +86,7 @@ class Equal(Op):
             OpError: the op refuses an argument.
         """
         op: Equal = Equal()
-        opts = Equal.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -111,6 +111,7 @@ class Equal(Op):
 
 
 DEFAULTS = Equal.Options()
+MERGE = Equal.Options.merge
 
 
 def equal(

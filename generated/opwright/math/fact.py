@@ -63,6 +63,4 @@ class Fact(Op):
 
 def fact(*, name: str | None = None) -> Fact:
     """`Fact.create` in the current scope."""
-    return Fact.create(
-        Scope.current(name),
-    )
+    return Fact.create(Scope.current(name))

@@ -97,7 +97,7 @@ class Mean(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Mean[U] = Mean()
-        opts = Mean.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class Mean(Op, Generic[T]):
 
 
 DEFAULTS = Mean.Options()
+MERGE = Mean.Options.merge
 
 
 def mean(

@@ -88,7 +88,7 @@ class NotEqual(Op):
             OpError: the op refuses an argument.
         """
         op: NotEqual = NotEqual()
-        opts = NotEqual.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -113,6 +113,7 @@ class NotEqual(Op):
 
 
 DEFAULTS = NotEqual.Options()
+MERGE = NotEqual.Options.merge
 
 
 def not_equal(

@@ -160,7 +160,7 @@ class UniformQuantizedAdd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: UniformQuantizedAdd[U] = UniformQuantizedAdd()
-        opts = UniformQuantizedAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -226,6 +226,7 @@ class UniformQuantizedAdd(Op, Generic[T]):
 
 
 DEFAULTS = UniformQuantizedAdd.Options()
+MERGE = UniformQuantizedAdd.Options.merge
 
 
 def uniform_quantized_add(

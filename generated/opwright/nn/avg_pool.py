@@ -91,8 +91,8 @@ class AvgPool(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -100,7 +100,7 @@ class AvgPool(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: AvgPool[U] = AvgPool()
-        opts = AvgPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class AvgPool(Op, Generic[T]):
 
 
 DEFAULTS = AvgPool.Options()
+MERGE = AvgPool.Options.merge
 
 
 def avg_pool(

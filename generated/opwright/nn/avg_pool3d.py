@@ -91,8 +91,8 @@ class AvgPool3D(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -100,7 +100,7 @@ class AvgPool3D(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: AvgPool3D[U] = AvgPool3D()
-        opts = AvgPool3D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class AvgPool3D(Op, Generic[T]):
 
 
 DEFAULTS = AvgPool3D.Options()
+MERGE = AvgPool3D.Options.merge
 
 
 def avg_pool3d(

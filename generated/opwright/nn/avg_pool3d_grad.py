@@ -101,8 +101,8 @@ class AvgPool3DGrad(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             orig_input_shape: int32.
             grad: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -110,7 +110,7 @@ class AvgPool3DGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: AvgPool3DGrad[U] = AvgPool3DGrad()
-        opts = AvgPool3DGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class AvgPool3DGrad(Op, Generic[T]):
 
 
 DEFAULTS = AvgPool3DGrad.Options()
+MERGE = AvgPool3DGrad.Options.merge
 
 
 def avg_pool3d_grad(

@@ -101,8 +101,8 @@ class AvgPoolGrad(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             orig_input_shape: int32.
             grad: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -110,7 +110,7 @@ class AvgPoolGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: AvgPoolGrad[U] = AvgPoolGrad()
-        opts = AvgPoolGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class AvgPoolGrad(Op, Generic[T]):
 
 
 DEFAULTS = AvgPoolGrad.Options()
+MERGE = AvgPoolGrad.Options.merge
 
 
 def avg_pool_grad(

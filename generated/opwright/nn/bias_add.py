@@ -90,7 +90,7 @@ class BiasAdd(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BiasAdd[U] = BiasAdd()
-        opts = BiasAdd.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -112,6 +112,7 @@ class BiasAdd(Op, Generic[T]):
 
 
 DEFAULTS = BiasAdd.Options()
+MERGE = BiasAdd.Options.merge
 
 
 def bias_add(

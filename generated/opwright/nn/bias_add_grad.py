@@ -88,7 +88,7 @@ class BiasAddGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BiasAddGrad[U] = BiasAddGrad()
-        opts = BiasAddGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -109,6 +109,7 @@ class BiasAddGrad(Op, Generic[T]):
 
 
 DEFAULTS = BiasAddGrad.Options()
+MERGE = BiasAddGrad.Options.merge
 
 
 def bias_add_grad(

@@ -147,7 +147,7 @@ class BlockLSTM(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BlockLSTM[U] = BlockLSTM()
-        opts = BlockLSTM.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -187,6 +187,7 @@ class BlockLSTM(Op, Generic[T]):
 
 
 DEFAULTS = BlockLSTM.Options()
+MERGE = BlockLSTM.Options.merge
 
 
 def block_lstm(

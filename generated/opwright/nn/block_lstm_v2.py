@@ -138,7 +138,7 @@ class BlockLSTMV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BlockLSTMV2[U] = BlockLSTMV2()
-        opts = BlockLSTMV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +172,7 @@ class BlockLSTMV2(Op, Generic[T]):
 
 
 DEFAULTS = BlockLSTMV2.Options()
+MERGE = BlockLSTMV2.Options.merge
 
 
 def block_lstm_v2(

@@ -97,7 +97,7 @@ class ComputeAccidentalHits(Op):
             OpError: the op refuses an argument.
         """
         op: ComputeAccidentalHits = ComputeAccidentalHits()
-        opts = ComputeAccidentalHits.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class ComputeAccidentalHits(Op):
 
 
 DEFAULTS = ComputeAccidentalHits.Options()
+MERGE = ComputeAccidentalHits.Options.merge
 
 
 def compute_accidental_hits(

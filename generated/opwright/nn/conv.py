@@ -151,7 +151,7 @@ class Conv(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv[U] = Conv()
-        opts = Conv.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -196,6 +196,7 @@ class Conv(Op, Generic[T]):
 
 
 DEFAULTS = Conv.Options()
+MERGE = Conv.Options.merge
 
 
 def conv(

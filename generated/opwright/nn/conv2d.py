@@ -138,7 +138,7 @@ class Conv2D(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv2D[U] = Conv2D()
-        opts = Conv2D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -180,6 +180,7 @@ class Conv2D(Op, Generic[T]):
 
 
 DEFAULTS = Conv2D.Options()
+MERGE = Conv2D.Options.merge
 
 
 def conv2d(

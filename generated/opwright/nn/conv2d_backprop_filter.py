@@ -142,7 +142,7 @@ class Conv2DBackpropFilter(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv2DBackpropFilter[U] = Conv2DBackpropFilter()
-        opts = Conv2DBackpropFilter.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -185,6 +185,7 @@ class Conv2DBackpropFilter(Op, Generic[T]):
 
 
 DEFAULTS = Conv2DBackpropFilter.Options()
+MERGE = Conv2DBackpropFilter.Options.merge
 
 
 def conv2d_backprop_filter(

@@ -135,7 +135,7 @@ class Conv2DBackpropFilterV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv2DBackpropFilterV2[U] = Conv2DBackpropFilterV2()
-        opts = Conv2DBackpropFilterV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +178,7 @@ class Conv2DBackpropFilterV2(Op, Generic[T]):
 
 
 DEFAULTS = Conv2DBackpropFilterV2.Options()
+MERGE = Conv2DBackpropFilterV2.Options.merge
 
 
 def conv2d_backprop_filter_v2(

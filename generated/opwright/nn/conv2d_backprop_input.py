@@ -142,7 +142,7 @@ class Conv2DBackpropInput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv2DBackpropInput[U] = Conv2DBackpropInput()
-        opts = Conv2DBackpropInput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -185,6 +185,7 @@ class Conv2DBackpropInput(Op, Generic[T]):
 
 
 DEFAULTS = Conv2DBackpropInput.Options()
+MERGE = Conv2DBackpropInput.Options.merge
 
 
 def conv2d_backprop_input(

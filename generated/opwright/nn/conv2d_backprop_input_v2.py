@@ -142,7 +142,7 @@ class Conv2DBackpropInputV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv2DBackpropInputV2[U] = Conv2DBackpropInputV2()
-        opts = Conv2DBackpropInputV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -185,6 +185,7 @@ class Conv2DBackpropInputV2(Op, Generic[T]):
 
 
 DEFAULTS = Conv2DBackpropInputV2.Options()
+MERGE = Conv2DBackpropInputV2.Options.merge
 
 
 def conv2d_backprop_input_v2(

@@ -99,7 +99,7 @@ class Conv3D(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
             filter: `T`.
-            strides: list(int). at least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -107,7 +107,7 @@ class Conv3D(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv3D[U] = Conv3D()
-        opts = Conv3D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +143,7 @@ class Conv3D(Op, Generic[T]):
 
 
 DEFAULTS = Conv3D.Options()
+MERGE = Conv3D.Options.merge
 
 
 def conv3d(

@@ -110,7 +110,7 @@ class Conv3DBackpropFilter(Op, Generic[T]):
             input: `T`.
             filter: `T`.
             out_backprop: `T`.
-            strides: list(int). at least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -118,7 +118,7 @@ class Conv3DBackpropFilter(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv3DBackpropFilter[U] = Conv3DBackpropFilter()
-        opts = Conv3DBackpropFilter.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class Conv3DBackpropFilter(Op, Generic[T]):
 
 
 DEFAULTS = Conv3DBackpropFilter.Options()
+MERGE = Conv3DBackpropFilter.Options.merge
 
 
 @deprecated(

@@ -110,7 +110,7 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
             input: `T`.
             filter_sizes: int32.
             out_backprop: `T`.
-            strides: list(int). at least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -118,7 +118,7 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv3DBackpropFilterV2[U] = Conv3DBackpropFilterV2()
-        opts = Conv3DBackpropFilterV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
 
 
 DEFAULTS = Conv3DBackpropFilterV2.Options()
+MERGE = Conv3DBackpropFilterV2.Options.merge
 
 
 def conv3d_backprop_filter_v2(

@@ -114,7 +114,7 @@ class Conv3DBackpropInputV2(Op, Generic[T]):
             input_sizes: `Tshape`.
             filter: `T`.
             out_backprop: `T`.
-            strides: list(int). at least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -122,7 +122,7 @@ class Conv3DBackpropInputV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: Conv3DBackpropInputV2[U] = Conv3DBackpropInputV2()
-        opts = Conv3DBackpropInputV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class Conv3DBackpropInputV2(Op, Generic[T]):
 
 
 DEFAULTS = Conv3DBackpropInputV2.Options()
+MERGE = Conv3DBackpropInputV2.Options.merge
 
 
 def conv3d_backprop_input_v2(

@@ -108,15 +108,15 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             inputs: `T`.
             sequence_length: int32.
-            beam_width: int. at least 1.
-            top_paths: int. at least 1.
+            beam_width: int. At least 1.
+            top_paths: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: CTCBeamSearchDecoder[U] = CTCBeamSearchDecoder()
-        opts = CTCBeamSearchDecoder.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
 
 DEFAULTS = CTCBeamSearchDecoder.Options()
+MERGE = CTCBeamSearchDecoder.Options.merge
 
 
 def ctc_beam_search_decoder(

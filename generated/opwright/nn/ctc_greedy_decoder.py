@@ -117,7 +117,7 @@ class CTCGreedyDecoder(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CTCGreedyDecoder[U] = CTCGreedyDecoder()
-        opts = CTCGreedyDecoder.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class CTCGreedyDecoder(Op, Generic[T]):
 
 
 DEFAULTS = CTCGreedyDecoder.Options()
+MERGE = CTCGreedyDecoder.Options.merge
 
 
 def ctc_greedy_decoder(

@@ -135,7 +135,7 @@ class CTCLoss(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CTCLoss[U] = CTCLoss()
-        opts = CTCLoss.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class CTCLoss(Op, Generic[T]):
 
 
 DEFAULTS = CTCLoss.Options()
+MERGE = CTCLoss.Options.merge
 
 
 def ctc_loss(

@@ -119,7 +119,7 @@ class CTCLossV2(Op):
             OpError: the op refuses an argument.
         """
         op: CTCLossV2 = CTCLossV2()
-        opts = CTCLossV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class CTCLossV2(Op):
 
 
 DEFAULTS = CTCLossV2.Options()
+MERGE = CTCLossV2.Options.merge
 
 
 def ctc_loss_v2(

@@ -220,7 +220,7 @@ class CudnnRNN(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNN[U] = CudnnRNN()
-        opts = CudnnRNN.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -267,6 +267,7 @@ class CudnnRNN(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNN.Options()
+MERGE = CudnnRNN.Options.merge
 
 
 def cudnn_rnn(

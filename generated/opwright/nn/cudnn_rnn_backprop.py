@@ -213,7 +213,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNBackprop[U] = CudnnRNNBackprop()
-        opts = CudnnRNNBackprop.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -281,6 +281,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNBackprop.Options()
+MERGE = CudnnRNNBackprop.Options.merge
 
 
 def cudnn_rnn_backprop(

@@ -224,7 +224,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNBackpropV2[U] = CudnnRNNBackpropV2()
-        opts = CudnnRNNBackpropV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -294,6 +294,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNBackpropV2.Options()
+MERGE = CudnnRNNBackpropV2.Options.merge
 
 
 def cudnn_rnn_backprop_v2(

@@ -263,7 +263,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNBackpropV3[U] = CudnnRNNBackpropV3()
-        opts = CudnnRNNBackpropV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -341,6 +341,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNBackpropV3.Options()
+MERGE = CudnnRNNBackpropV3.Options.merge
 
 
 def cudnn_rnn_backprop_v3(

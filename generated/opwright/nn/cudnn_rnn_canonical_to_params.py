@@ -192,7 +192,7 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNCanonicalToParams[U] = CudnnRNNCanonicalToParams()
-        opts = CudnnRNNCanonicalToParams.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -237,6 +237,7 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNCanonicalToParams.Options()
+MERGE = CudnnRNNCanonicalToParams.Options.merge
 
 
 def cudnn_rnn_canonical_to_params(

@@ -211,9 +211,7 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNCanonicalToParamsV2[U] = CudnnRNNCanonicalToParamsV2()
-        opts = (
-            CudnnRNNCanonicalToParamsV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -261,6 +259,7 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNCanonicalToParamsV2.Options()
+MERGE = CudnnRNNCanonicalToParamsV2.Options.merge
 
 
 def cudnn_rnn_canonical_to_params_v2(

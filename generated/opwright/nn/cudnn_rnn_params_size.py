@@ -214,7 +214,7 @@ class CudnnRNNParamsSize(Op, Generic[S]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNParamsSize[US] = CudnnRNNParamsSize()
-        opts = CudnnRNNParamsSize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -266,6 +266,7 @@ class CudnnRNNParamsSize(Op, Generic[S]):
 
 
 DEFAULTS = CudnnRNNParamsSize.Options()
+MERGE = CudnnRNNParamsSize.Options.merge
 
 
 def cudnn_rnn_params_size(

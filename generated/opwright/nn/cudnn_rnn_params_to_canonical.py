@@ -181,7 +181,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
             input_size: int32, []. Size of the input of the first layer.
             params: `T`, [params_size]. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
-            num_params: int. at least 1. Number of weight matrices, and of biases:
+            num_params: int. At least 1. Number of weight matrices, and of biases:
                 layers * dirs * 2 * gates.
             options: merged field by field; the last explicit one wins.
 
@@ -189,7 +189,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNParamsToCanonical[U] = CudnnRNNParamsToCanonical()
-        opts = CudnnRNNParamsToCanonical.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -236,6 +236,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNParamsToCanonical.Options()
+MERGE = CudnnRNNParamsToCanonical.Options.merge
 
 
 def cudnn_rnn_params_to_canonical(

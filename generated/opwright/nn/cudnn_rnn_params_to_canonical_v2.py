@@ -204,9 +204,9 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
             input_size: int32, []. Size of the input of the first layer.
             params: `T`, [params_size]. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
-            num_params_weights: int. at least 1. Number of weight matrices: layers *
+            num_params_weights: int. At least 1. Number of weight matrices: layers *
                 dirs * (2 * gates, and 1 more with a projection).
-            num_params_biases: int. at least 1. Number of biases: layers * dirs * 2 *
+            num_params_biases: int. At least 1. Number of biases: layers * dirs * 2 *
                 gates.
             options: merged field by field; the last explicit one wins.
 
@@ -214,9 +214,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNParamsToCanonicalV2[U] = CudnnRNNParamsToCanonicalV2()
-        opts = (
-            CudnnRNNParamsToCanonicalV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -269,6 +267,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNParamsToCanonicalV2.Options()
+MERGE = CudnnRNNParamsToCanonicalV2.Options.merge
 
 
 def cudnn_rnn_params_to_canonical_v2(

@@ -234,7 +234,7 @@ class CudnnRNNV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNV2[U] = CudnnRNNV2()
-        opts = CudnnRNNV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -287,6 +287,7 @@ class CudnnRNNV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNV2.Options()
+MERGE = CudnnRNNV2.Options.merge
 
 
 def cudnn_rnn_v2(

@@ -270,7 +270,7 @@ class CudnnRNNV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: CudnnRNNV3[U] = CudnnRNNV3()
-        opts = CudnnRNNV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -330,6 +330,7 @@ class CudnnRNNV3(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNV3.Options()
+MERGE = CudnnRNNV3.Options.merge
 
 
 def cudnn_rnn_v3(

@@ -99,7 +99,7 @@ class DataFormatDimMap(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DataFormatDimMap[U] = DataFormatDimMap()
-        opts = DataFormatDimMap.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,6 +125,7 @@ class DataFormatDimMap(Op, Generic[T]):
 
 
 DEFAULTS = DataFormatDimMap.Options()
+MERGE = DataFormatDimMap.Options.merge
 
 
 def data_format_dim_map(

@@ -101,7 +101,7 @@ class DataFormatVecPermute(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DataFormatVecPermute[U] = DataFormatVecPermute()
-        opts = DataFormatVecPermute.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class DataFormatVecPermute(Op, Generic[T]):
 
 
 DEFAULTS = DataFormatVecPermute.Options()
+MERGE = DataFormatVecPermute.Options.merge
 
 
 def data_format_vec_permute(

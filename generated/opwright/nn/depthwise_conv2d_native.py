@@ -118,7 +118,7 @@ class DepthwiseConv2dNative(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DepthwiseConv2dNative[U] = DepthwiseConv2dNative()
-        opts = DepthwiseConv2dNative.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class DepthwiseConv2dNative(Op, Generic[T]):
 
 
 DEFAULTS = DepthwiseConv2dNative.Options()
+MERGE = DepthwiseConv2dNative.Options.merge
 
 
 def depthwise_conv2d_native(

@@ -134,11 +134,7 @@ class DepthwiseConv2dNativeBackpropFilter(Op, Generic[T]):
         op: DepthwiseConv2dNativeBackpropFilter[U] = (
             DepthwiseConv2dNativeBackpropFilter()
         )
-        opts = (
-            DepthwiseConv2dNativeBackpropFilter.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +174,7 @@ class DepthwiseConv2dNativeBackpropFilter(Op, Generic[T]):
 
 
 DEFAULTS = DepthwiseConv2dNativeBackpropFilter.Options()
+MERGE = DepthwiseConv2dNativeBackpropFilter.Options.merge
 
 
 def depthwise_conv2d_native_backprop_filter(

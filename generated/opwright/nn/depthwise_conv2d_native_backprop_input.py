@@ -132,11 +132,7 @@ class DepthwiseConv2dNativeBackpropInput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DepthwiseConv2dNativeBackpropInput[U] = DepthwiseConv2dNativeBackpropInput()
-        opts = (
-            DepthwiseConv2dNativeBackpropInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -176,6 +172,7 @@ class DepthwiseConv2dNativeBackpropInput(Op, Generic[T]):
 
 
 DEFAULTS = DepthwiseConv2dNativeBackpropInput.Options()
+MERGE = DepthwiseConv2dNativeBackpropInput.Options.merge
 
 
 def depthwise_conv2d_native_backprop_input(

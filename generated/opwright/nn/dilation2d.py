@@ -71,8 +71,8 @@ class Dilation2D(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
             filter: `T`.
-            strides: list(int). at least 4 values.
-            rates: list(int). at least 4 values.
+            strides: list(int). At least 4 values.
+            rates: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
 
         Raises:

@@ -75,8 +75,8 @@ class Dilation2DBackpropInput(Op, Generic[T]):
             input: `T`.
             filter: `T`.
             out_backprop: `T`.
-            strides: list(int). at least 4 values.
-            rates: list(int). at least 4 values.
+            strides: list(int). At least 4 values.
+            rates: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
 
         Raises:

@@ -65,8 +65,8 @@ class FixedUnigramCandidateSampler(Op):
             vocab_file: string.
             distortion: float.
             num_reserved_ids: int.
-            num_shards: int. at least 1.
-            shard: int. at least 0.
+            num_shards: int. At least 1.
+            shard: int. At least 0.
             unigrams: list(float).
             seed: int.
             seed2: int.
@@ -157,19 +157,17 @@ class FixedUnigramCandidateSampler(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             true_classes: int64.
-            num_true: int. at least 1.
-            num_sampled: int. at least 1.
+            num_true: int. At least 1.
+            num_sampled: int. At least 1.
             unique: bool.
-            range_max: int. at least 1.
+            range_max: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: FixedUnigramCandidateSampler = FixedUnigramCandidateSampler()
-        opts = (
-            FixedUnigramCandidateSampler.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -232,6 +230,7 @@ class FixedUnigramCandidateSampler(Op):
 
 
 DEFAULTS = FixedUnigramCandidateSampler.Options()
+MERGE = FixedUnigramCandidateSampler.Options.merge
 
 
 def fixed_unigram_candidate_sampler(

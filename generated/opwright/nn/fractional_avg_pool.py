@@ -132,14 +132,14 @@ class FractionalAvgPool(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            pooling_ratio: list(float). at least 4 values.
+            pooling_ratio: list(float). At least 4 values.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: FractionalAvgPool[U] = FractionalAvgPool()
-        opts = FractionalAvgPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -180,6 +180,7 @@ class FractionalAvgPool(Op, Generic[T]):
 
 
 DEFAULTS = FractionalAvgPool.Options()
+MERGE = FractionalAvgPool.Options.merge
 
 
 def fractional_avg_pool(

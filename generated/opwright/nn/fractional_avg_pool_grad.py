@@ -108,7 +108,7 @@ class FractionalAvgPoolGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: FractionalAvgPoolGrad[U] = FractionalAvgPoolGrad()
-        opts = FractionalAvgPoolGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class FractionalAvgPoolGrad(Op, Generic[T]):
 
 
 DEFAULTS = FractionalAvgPoolGrad.Options()
+MERGE = FractionalAvgPoolGrad.Options.merge
 
 
 def fractional_avg_pool_grad(

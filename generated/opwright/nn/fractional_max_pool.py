@@ -132,14 +132,14 @@ class FractionalMaxPool(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            pooling_ratio: list(float). at least 4 values.
+            pooling_ratio: list(float). At least 4 values.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: FractionalMaxPool[U] = FractionalMaxPool()
-        opts = FractionalMaxPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -180,6 +180,7 @@ class FractionalMaxPool(Op, Generic[T]):
 
 
 DEFAULTS = FractionalMaxPool.Options()
+MERGE = FractionalMaxPool.Options.merge
 
 
 def fractional_max_pool(

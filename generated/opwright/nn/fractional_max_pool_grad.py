@@ -111,7 +111,7 @@ class FractionalMaxPoolGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: FractionalMaxPoolGrad[U] = FractionalMaxPoolGrad()
-        opts = FractionalMaxPoolGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class FractionalMaxPoolGrad(Op, Generic[T]):
 
 
 DEFAULTS = FractionalMaxPoolGrad.Options()
+MERGE = FractionalMaxPoolGrad.Options.merge
 
 
 def fractional_max_pool_grad(

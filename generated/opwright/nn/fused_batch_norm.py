@@ -139,7 +139,7 @@ class FusedBatchNorm(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: FusedBatchNorm[U] = FusedBatchNorm()
-        opts = FusedBatchNorm.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -184,6 +184,7 @@ class FusedBatchNorm(Op, Generic[T]):
 
 
 DEFAULTS = FusedBatchNorm.Options()
+MERGE = FusedBatchNorm.Options.merge
 
 
 def fused_batch_norm(

@@ -128,7 +128,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: FusedBatchNormGrad[U] = FusedBatchNormGrad()
-        opts = FusedBatchNormGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
 
 
 DEFAULTS = FusedBatchNormGrad.Options()
+MERGE = FusedBatchNormGrad.Options.merge
 
 
 def fused_batch_norm_grad(

@@ -141,7 +141,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
             OpError: the op refuses an argument.
         """
         op: FusedBatchNormGradV2[V, UU] = FusedBatchNormGradV2()
-        opts = FusedBatchNormGradV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -183,6 +183,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormGradV2.Options()
+MERGE = FusedBatchNormGradV2.Options.merge
 
 
 def fused_batch_norm_grad_v2(

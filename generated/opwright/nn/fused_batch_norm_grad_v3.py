@@ -146,7 +146,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
             OpError: the op refuses an argument.
         """
         op: FusedBatchNormGradV3[V, UU] = FusedBatchNormGradV3()
-        opts = FusedBatchNormGradV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -189,6 +189,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormGradV3.Options()
+MERGE = FusedBatchNormGradV3.Options.merge
 
 
 def fused_batch_norm_grad_v3(

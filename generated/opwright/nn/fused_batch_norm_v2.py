@@ -152,7 +152,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
             OpError: the op refuses an argument.
         """
         op: FusedBatchNormV2[V, UU] = FusedBatchNormV2()
-        opts = FusedBatchNormV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +197,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormV2.Options()
+MERGE = FusedBatchNormV2.Options.merge
 
 
 def fused_batch_norm_v2(

@@ -158,7 +158,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
             OpError: the op refuses an argument.
         """
         op: FusedBatchNormV3[V, UU] = FusedBatchNormV3()
-        opts = FusedBatchNormV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -204,6 +204,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormV3.Options()
+MERGE = FusedBatchNormV3.Options.merge
 
 
 def fused_batch_norm_v3(

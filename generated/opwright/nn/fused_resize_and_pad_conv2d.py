@@ -119,7 +119,7 @@ class FusedResizeAndPadConv2D(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: FusedResizeAndPadConv2D[U] = FusedResizeAndPadConv2D()
-        opts = FusedResizeAndPadConv2D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class FusedResizeAndPadConv2D(Op, Generic[T]):
 
 
 DEFAULTS = FusedResizeAndPadConv2D.Options()
+MERGE = FusedResizeAndPadConv2D.Options.merge
 
 
 def fused_resize_and_pad_conv2d(

@@ -85,7 +85,7 @@ class LeakyRelu(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: LeakyRelu[U] = LeakyRelu()
-        opts = LeakyRelu.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,6 +99,7 @@ class LeakyRelu(Op, Generic[T]):
 
 
 DEFAULTS = LeakyRelu.Options()
+MERGE = LeakyRelu.Options.merge
 
 
 def leaky_relu(

@@ -95,21 +95,17 @@ class LearnedUnigramCandidateSampler(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             true_classes: int64.
-            num_true: int. at least 1.
-            num_sampled: int. at least 1.
+            num_true: int. At least 1.
+            num_sampled: int. At least 1.
             unique: bool.
-            range_max: int. at least 1.
+            range_max: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: LearnedUnigramCandidateSampler = LearnedUnigramCandidateSampler()
-        opts = (
-            LearnedUnigramCandidateSampler.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +150,7 @@ class LearnedUnigramCandidateSampler(Op):
 
 
 DEFAULTS = LearnedUnigramCandidateSampler.Options()
+MERGE = LearnedUnigramCandidateSampler.Options.merge
 
 
 def learned_unigram_candidate_sampler(

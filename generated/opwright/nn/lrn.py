@@ -114,7 +114,7 @@ class LRN(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: LRN[U] = LRN()
-        opts = LRN.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class LRN(Op, Generic[T]):
 
 
 DEFAULTS = LRN.Options()
+MERGE = LRN.Options.merge
 
 
 def lrn(

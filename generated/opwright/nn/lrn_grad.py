@@ -125,7 +125,7 @@ class LRNGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: LRNGrad[U] = LRNGrad()
-        opts = LRNGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class LRNGrad(Op, Generic[T]):
 
 
 DEFAULTS = LRNGrad.Options()
+MERGE = LRNGrad.Options.merge
 
 
 def lrn_grad(

@@ -143,7 +143,7 @@ class LSTMBlockCell(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: LSTMBlockCell[U] = LSTMBlockCell()
-        opts = LSTMBlockCell.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -182,6 +182,7 @@ class LSTMBlockCell(Op, Generic[T]):
 
 
 DEFAULTS = LSTMBlockCell.Options()
+MERGE = LSTMBlockCell.Options.merge
 
 
 def lstm_block_cell(

@@ -115,8 +115,8 @@ class MaxPool(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID", "EXPLICIT".
             options: merged field by field; the last explicit one wins.
 
@@ -124,7 +124,7 @@ class MaxPool(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPool[U] = MaxPool()
-        opts = MaxPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class MaxPool(Op, Generic[T]):
 
 
 DEFAULTS = MaxPool.Options()
+MERGE = MaxPool.Options.merge
 
 
 def max_pool(

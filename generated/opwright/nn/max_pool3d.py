@@ -99,8 +99,8 @@ class MaxPool3D(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -108,7 +108,7 @@ class MaxPool3D(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPool3D[U] = MaxPool3D()
-        opts = MaxPool3D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +143,7 @@ class MaxPool3D(Op, Generic[T]):
 
 
 DEFAULTS = MaxPool3D.Options()
+MERGE = MaxPool3D.Options.merge
 
 
 def max_pool3d(

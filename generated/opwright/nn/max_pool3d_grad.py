@@ -109,8 +109,8 @@ class MaxPool3DGrad(Op, Generic[T]):
             orig_input: `TInput`.
             orig_output: `TInput`.
             grad: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -118,7 +118,7 @@ class MaxPool3DGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPool3DGrad[U] = MaxPool3DGrad()
-        opts = MaxPool3DGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class MaxPool3DGrad(Op, Generic[T]):
 
 
 DEFAULTS = MaxPool3DGrad.Options()
+MERGE = MaxPool3DGrad.Options.merge
 
 
 def max_pool3d_grad(

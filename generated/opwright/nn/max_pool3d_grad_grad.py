@@ -99,8 +99,8 @@ class MaxPool3DGradGrad(Op, Generic[T]):
             orig_input: `T`.
             orig_output: `T`.
             grad: `T`.
-            ksize: list(int). at least 5 values.
-            strides: list(int). at least 5 values.
+            ksize: list(int). At least 5 values.
+            strides: list(int). At least 5 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -108,7 +108,7 @@ class MaxPool3DGradGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPool3DGradGrad[U] = MaxPool3DGradGrad()
-        opts = MaxPool3DGradGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class MaxPool3DGradGrad(Op, Generic[T]):
 
 
 DEFAULTS = MaxPool3DGradGrad.Options()
+MERGE = MaxPool3DGradGrad.Options.merge
 
 
 def max_pool3d_grad_grad(

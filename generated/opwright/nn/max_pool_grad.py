@@ -105,8 +105,8 @@ class MaxPoolGrad(Op, Generic[T]):
             orig_input: `T`.
             orig_output: `T`.
             grad: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID", "EXPLICIT".
             options: merged field by field; the last explicit one wins.
 
@@ -114,7 +114,7 @@ class MaxPoolGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGrad[U] = MaxPoolGrad()
-        opts = MaxPoolGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class MaxPoolGrad(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGrad.Options()
+MERGE = MaxPoolGrad.Options.merge
 
 
 def max_pool_grad(

@@ -99,8 +99,8 @@ class MaxPoolGradGrad(Op, Generic[T]):
             orig_input: `T`.
             orig_output: `T`.
             grad: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -108,7 +108,7 @@ class MaxPoolGradGrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradGrad[U] = MaxPoolGradGrad()
-        opts = MaxPoolGradGrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class MaxPoolGradGrad(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradGrad.Options()
+MERGE = MaxPoolGradGrad.Options.merge
 
 
 def max_pool_grad_grad(

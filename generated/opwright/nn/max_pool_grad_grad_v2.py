@@ -106,7 +106,7 @@ class MaxPoolGradGradV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradGradV2[U] = MaxPoolGradGradV2()
-        opts = MaxPoolGradGradV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class MaxPoolGradGradV2(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradGradV2.Options()
+MERGE = MaxPoolGradGradV2.Options.merge
 
 
 def max_pool_grad_grad_v2(

@@ -103,8 +103,8 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
             input: `T`.
             grad: `T`.
             argmax: `Targmax`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -112,7 +112,7 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradGradWithArgmax[U] = MaxPoolGradGradWithArgmax()
-        opts = MaxPoolGradGradWithArgmax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradGradWithArgmax.Options()
+MERGE = MaxPoolGradGradWithArgmax.Options.merge
 
 
 def max_pool_grad_grad_with_argmax(

@@ -106,7 +106,7 @@ class MaxPoolGradV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradV2[U] = MaxPoolGradV2()
-        opts = MaxPoolGradV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class MaxPoolGradV2(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradV2.Options()
+MERGE = MaxPoolGradV2.Options.merge
 
 
 def max_pool_grad_v2(

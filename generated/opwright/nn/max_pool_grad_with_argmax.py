@@ -102,8 +102,8 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
             input: `T`.
             grad: `T`.
             argmax: `Targmax`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
 
@@ -111,7 +111,7 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolGradWithArgmax[U] = MaxPoolGradWithArgmax()
-        opts = MaxPoolGradWithArgmax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -148,6 +148,7 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolGradWithArgmax.Options()
+MERGE = MaxPoolGradWithArgmax.Options.merge
 
 
 def max_pool_grad_with_argmax(

@@ -116,7 +116,7 @@ class MaxPoolV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolV2[U] = MaxPoolV2()
-        opts = MaxPoolV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +144,7 @@ class MaxPoolV2(Op, Generic[T]):
 
 
 DEFAULTS = MaxPoolV2.Options()
+MERGE = MaxPoolV2.Options.merge
 
 
 def max_pool_v2(

@@ -130,8 +130,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             padding: string, one of "SAME", "VALID".
             options: merged field by field; the last explicit one wins.
             Targmax: dtype, one of int32, int64. Default int64.
@@ -140,7 +140,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
             OpError: the op refuses an argument.
         """
         op: MaxPoolWithArgmax[U, Uargmax] = MaxPoolWithArgmax()
-        opts = MaxPoolWithArgmax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +178,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
 
 
 DEFAULTS = MaxPoolWithArgmax.Options()
+MERGE = MaxPoolWithArgmax.Options.merge
 
 
 @overload

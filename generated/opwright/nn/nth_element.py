@@ -90,7 +90,7 @@ class NthElement(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: NthElement[U] = NthElement()
-        opts = NthElement.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class NthElement(Op, Generic[T]):
 
 
 DEFAULTS = NthElement.Options()
+MERGE = NthElement.Options.merge
 
 
 def nth_element(

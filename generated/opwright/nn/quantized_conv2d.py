@@ -166,7 +166,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: QuantizedConv2D[UOutType] = QuantizedConv2D()
-        opts = QuantizedConv2D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -206,6 +206,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2D.Options()
+MERGE = QuantizedConv2D.Options.merge
 
 
 @overload

@@ -174,7 +174,7 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: QuantizedConv2DAndRelu[UOutType] = QuantizedConv2DAndRelu()
-        opts = QuantizedConv2DAndRelu.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -217,6 +217,7 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DAndRelu.Options()
+MERGE = QuantizedConv2DAndRelu.Options.merge
 
 
 @overload

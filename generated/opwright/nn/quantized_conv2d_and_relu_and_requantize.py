@@ -189,11 +189,7 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
         op: QuantizedConv2DAndReluAndRequantize[UOutType] = (
             QuantizedConv2DAndReluAndRequantize()
         )
-        opts = (
-            QuantizedConv2DAndReluAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -247,6 +243,7 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DAndReluAndRequantize.Options()
+MERGE = QuantizedConv2DAndReluAndRequantize.Options.merge
 
 
 @overload

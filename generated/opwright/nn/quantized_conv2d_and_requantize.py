@@ -184,9 +184,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: QuantizedConv2DAndRequantize[UOutType] = QuantizedConv2DAndRequantize()
-        opts = (
-            QuantizedConv2DAndRequantize.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -240,6 +238,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DAndRequantize.Options()
+MERGE = QuantizedConv2DAndRequantize.Options.merge
 
 
 @overload

@@ -167,7 +167,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: QuantizedConv2DPerChannel[UOutType] = QuantizedConv2DPerChannel()
-        opts = QuantizedConv2DPerChannel.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -207,6 +207,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DPerChannel.Options()
+MERGE = QuantizedConv2DPerChannel.Options.merge
 
 
 @overload

@@ -179,7 +179,7 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: QuantizedConv2DWithBias[UOutType] = QuantizedConv2DWithBias()
-        opts = QuantizedConv2DWithBias.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -223,6 +223,7 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBias.Options()
+MERGE = QuantizedConv2DWithBias.Options.merge
 
 
 @overload

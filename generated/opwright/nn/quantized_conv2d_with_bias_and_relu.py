@@ -179,11 +179,7 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: QuantizedConv2DWithBiasAndRelu[UOutType] = QuantizedConv2DWithBiasAndRelu()
-        opts = (
-            QuantizedConv2DWithBiasAndRelu.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -227,6 +223,7 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBiasAndRelu.Options()
+MERGE = QuantizedConv2DWithBiasAndRelu.Options.merge
 
 
 @overload

@@ -203,11 +203,7 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
         op: QuantizedConv2DWithBiasAndReluAndRequantize[UOutType] = (
             QuantizedConv2DWithBiasAndReluAndRequantize()
         )
-        opts = (
-            QuantizedConv2DWithBiasAndReluAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -263,6 +259,7 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBiasAndReluAndRequantize.Options()
+MERGE = QuantizedConv2DWithBiasAndReluAndRequantize.Options.merge
 
 
 @overload

@@ -200,11 +200,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         op: QuantizedConv2DWithBiasAndRequantize[UOutType] = (
             QuantizedConv2DWithBiasAndRequantize()
         )
-        opts = (
-            QuantizedConv2DWithBiasAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -260,6 +256,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBiasAndRequantize.Options()
+MERGE = QuantizedConv2DWithBiasAndRequantize.Options.merge
 
 
 @overload

@@ -225,11 +225,7 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
         op: QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[UOutType] = (
             QuantizedConv2DWithBiasSignedSumAndReluAndRequantize()
         )
-        opts = (
-            QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -291,6 +287,7 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
 
 
 DEFAULTS = QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options()
+MERGE = QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options.merge
 
 
 @overload

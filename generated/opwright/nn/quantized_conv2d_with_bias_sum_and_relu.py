@@ -189,11 +189,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         op: QuantizedConv2DWithBiasSumAndRelu[UOutType] = (
             QuantizedConv2DWithBiasSumAndRelu()
         )
-        opts = (
-            QuantizedConv2DWithBiasSumAndRelu.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -247,6 +243,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBiasSumAndRelu.Options()
+MERGE = QuantizedConv2DWithBiasSumAndRelu.Options.merge
 
 
 @overload

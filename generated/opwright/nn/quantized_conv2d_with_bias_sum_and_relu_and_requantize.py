@@ -222,11 +222,7 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
         op: QuantizedConv2DWithBiasSumAndReluAndRequantize[UOutType] = (
             QuantizedConv2DWithBiasSumAndReluAndRequantize()
         )
-        opts = (
-            QuantizedConv2DWithBiasSumAndReluAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -288,6 +284,7 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBiasSumAndReluAndRequantize.Options()
+MERGE = QuantizedConv2DWithBiasSumAndReluAndRequantize.Options.merge
 
 
 @overload

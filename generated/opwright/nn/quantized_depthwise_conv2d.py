@@ -167,7 +167,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
             OpError: the op refuses an argument.
         """
         op: QuantizedDepthwiseConv2D[UOutType] = QuantizedDepthwiseConv2D()
-        opts = QuantizedDepthwiseConv2D.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -207,6 +207,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedDepthwiseConv2D.Options()
+MERGE = QuantizedDepthwiseConv2D.Options.merge
 
 
 @overload

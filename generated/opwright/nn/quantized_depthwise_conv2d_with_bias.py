@@ -174,11 +174,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         op: QuantizedDepthwiseConv2DWithBias[UOutType] = (
             QuantizedDepthwiseConv2DWithBias()
         )
-        opts = (
-            QuantizedDepthwiseConv2DWithBias.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -219,6 +215,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedDepthwiseConv2DWithBias.Options()
+MERGE = QuantizedDepthwiseConv2DWithBias.Options.merge
 
 
 @overload

@@ -184,11 +184,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         op: QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType] = (
             QuantizedDepthwiseConv2DWithBiasAndRelu()
         )
-        opts = (
-            QuantizedDepthwiseConv2DWithBiasAndRelu.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -232,6 +228,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedDepthwiseConv2DWithBiasAndRelu.Options()
+MERGE = QuantizedDepthwiseConv2DWithBiasAndRelu.Options.merge
 
 
 @overload

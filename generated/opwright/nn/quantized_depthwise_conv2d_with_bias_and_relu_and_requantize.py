@@ -206,11 +206,7 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         op: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType] = (
             QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize()
         )
-        opts = (
-            QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -266,6 +262,7 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
 
 
 DEFAULTS = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options()
+MERGE = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options.merge
 
 
 @overload

@@ -144,7 +144,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizedInstanceNorm[U] = QuantizedInstanceNorm()
-        opts = QuantizedInstanceNorm.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -184,6 +184,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
 
 
 DEFAULTS = QuantizedInstanceNorm.Options()
+MERGE = QuantizedInstanceNorm.Options.merge
 
 
 def quantized_instance_norm(

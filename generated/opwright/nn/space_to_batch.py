@@ -63,7 +63,7 @@ class SpaceToBatch(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
             paddings: `Tpaddings`.
-            block_size: int. at least 2.
+            block_size: int. At least 2.
 
         Raises:
             OpError: the op refuses an argument.

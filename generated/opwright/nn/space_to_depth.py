@@ -82,14 +82,14 @@ class SpaceToDepth(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            block_size: int. at least 2.
+            block_size: int. At least 2.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: SpaceToDepth[U] = SpaceToDepth()
-        opts = SpaceToDepth.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,6 +115,7 @@ class SpaceToDepth(Op, Generic[T]):
 
 
 DEFAULTS = SpaceToDepth.Options()
+MERGE = SpaceToDepth.Options.merge
 
 
 def space_to_depth(

@@ -85,14 +85,14 @@ class TopK(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            k: int. at least 0.
+            k: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: TopK[U] = TopK()
-        opts = TopK.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -106,6 +106,7 @@ class TopK(Op, Generic[T]):
 
 
 DEFAULTS = TopK.Options()
+MERGE = TopK.Options.merge
 
 
 @deprecated(

@@ -133,7 +133,7 @@ class TopKV2(Op, Generic[T, IndexType]):
             OpError: the op refuses an argument.
         """
         op: TopKV2[U, UIndexType] = TopKV2()
-        opts = TopKV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -160,6 +160,7 @@ class TopKV2(Op, Generic[T, IndexType]):
 
 
 DEFAULTS = TopKV2.Options()
+MERGE = TopKV2.Options.merge
 
 
 @overload

@@ -238,9 +238,7 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: UniformQuantizedConvolution[Uout] = UniformQuantizedConvolution()
-        opts = (
-            UniformQuantizedConvolution.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -333,6 +331,7 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
 
 
 DEFAULTS = UniformQuantizedConvolution.Options()
+MERGE = UniformQuantizedConvolution.Options.merge
 
 
 def uniform_quantized_convolution(

@@ -200,11 +200,7 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
         op: UniformQuantizedConvolutionHybrid[Uout] = (
             UniformQuantizedConvolutionHybrid()
         )
-        opts = (
-            UniformQuantizedConvolutionHybrid.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -266,6 +262,7 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
 
 
 DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
+MERGE = UniformQuantizedConvolutionHybrid.Options.merge
 
 
 def uniform_quantized_convolution_hybrid(

@@ -56,8 +56,8 @@ class CalibrationStatisticsSaver(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Tin`.
-            ids: list(string). at least 1 values.
-            calibration_methods: list(int). at least 1 values.
+            ids: list(string). At least 1 value.
+            calibration_methods: list(int). At least 1 value.
             output_file_path: string.
 
         Raises:

@@ -117,7 +117,7 @@ class CustomAggregator(Op):
             OpError: the op refuses an argument.
         """
         op: CustomAggregator = CustomAggregator()
-        opts = CustomAggregator.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class CustomAggregator(Op):
 
 
 DEFAULTS = CustomAggregator.Options()
+MERGE = CustomAggregator.Options.merge
 
 
 def custom_aggregator(

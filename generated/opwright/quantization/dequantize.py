@@ -150,7 +150,7 @@ class Dequantize(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: Dequantize[UDtype] = Dequantize()
-        opts = Dequantize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -187,6 +187,7 @@ class Dequantize(Op, Generic[Dtype]):
 
 
 DEFAULTS = Dequantize.Options()
+MERGE = Dequantize.Options.merge
 
 
 @overload

@@ -101,7 +101,7 @@ class FakeQuantWithMinMaxArgs(Op):
             OpError: the op refuses an argument.
         """
         op: FakeQuantWithMinMaxArgs = FakeQuantWithMinMaxArgs()
-        opts = FakeQuantWithMinMaxArgs.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class FakeQuantWithMinMaxArgs(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxArgs.Options()
+MERGE = FakeQuantWithMinMaxArgs.Options.merge
 
 
 def fake_quant_with_min_max_args(

@@ -107,11 +107,7 @@ class FakeQuantWithMinMaxArgsGradient(Op):
             OpError: the op refuses an argument.
         """
         op: FakeQuantWithMinMaxArgsGradient = FakeQuantWithMinMaxArgsGradient()
-        opts = (
-            FakeQuantWithMinMaxArgsGradient.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +143,7 @@ class FakeQuantWithMinMaxArgsGradient(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxArgsGradient.Options()
+MERGE = FakeQuantWithMinMaxArgsGradient.Options.merge
 
 
 def fake_quant_with_min_max_args_gradient(

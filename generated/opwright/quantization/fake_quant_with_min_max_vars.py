@@ -95,7 +95,7 @@ class FakeQuantWithMinMaxVars(Op):
             OpError: the op refuses an argument.
         """
         op: FakeQuantWithMinMaxVars = FakeQuantWithMinMaxVars()
-        opts = FakeQuantWithMinMaxVars.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -123,6 +123,7 @@ class FakeQuantWithMinMaxVars(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxVars.Options()
+MERGE = FakeQuantWithMinMaxVars.Options.merge
 
 
 def fake_quant_with_min_max_vars(

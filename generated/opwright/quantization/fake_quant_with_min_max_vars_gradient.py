@@ -100,11 +100,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
             OpError: the op refuses an argument.
         """
         op: FakeQuantWithMinMaxVarsGradient = FakeQuantWithMinMaxVarsGradient()
-        opts = (
-            FakeQuantWithMinMaxVarsGradient.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +131,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxVarsGradient.Options()
+MERGE = FakeQuantWithMinMaxVarsGradient.Options.merge
 
 
 def fake_quant_with_min_max_vars_gradient(

@@ -99,11 +99,7 @@ class FakeQuantWithMinMaxVarsPerChannel(Op):
             OpError: the op refuses an argument.
         """
         op: FakeQuantWithMinMaxVarsPerChannel = FakeQuantWithMinMaxVarsPerChannel()
-        opts = (
-            FakeQuantWithMinMaxVarsPerChannel.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +127,7 @@ class FakeQuantWithMinMaxVarsPerChannel(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxVarsPerChannel.Options()
+MERGE = FakeQuantWithMinMaxVarsPerChannel.Options.merge
 
 
 def fake_quant_with_min_max_vars_per_channel(

@@ -106,11 +106,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
         op: FakeQuantWithMinMaxVarsPerChannelGradient = (
             FakeQuantWithMinMaxVarsPerChannelGradient()
         )
-        opts = (
-            FakeQuantWithMinMaxVarsPerChannelGradient.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +137,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxVarsPerChannelGradient.Options()
+MERGE = FakeQuantWithMinMaxVarsPerChannelGradient.Options.merge
 
 
 def fake_quant_with_min_max_vars_per_channel_gradient(

@@ -134,7 +134,7 @@ class QuantizeAndDequantize(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizeAndDequantize[U] = QuantizeAndDequantize()
-        opts = QuantizeAndDequantize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +172,7 @@ class QuantizeAndDequantize(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeAndDequantize.Options()
+MERGE = QuantizeAndDequantize.Options.merge
 
 
 @deprecated(

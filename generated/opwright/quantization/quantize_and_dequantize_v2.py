@@ -147,7 +147,7 @@ class QuantizeAndDequantizeV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizeAndDequantizeV2[U] = QuantizeAndDequantizeV2()
-        opts = QuantizeAndDequantizeV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -190,6 +190,7 @@ class QuantizeAndDequantizeV2(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV2.Options()
+MERGE = QuantizeAndDequantizeV2.Options.merge
 
 
 def quantize_and_dequantize_v2(

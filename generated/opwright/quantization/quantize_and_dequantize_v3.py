@@ -132,7 +132,7 @@ class QuantizeAndDequantizeV3(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizeAndDequantizeV3[U] = QuantizeAndDequantizeV3()
-        opts = QuantizeAndDequantizeV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +170,7 @@ class QuantizeAndDequantizeV3(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV3.Options()
+MERGE = QuantizeAndDequantizeV3.Options.merge
 
 
 def quantize_and_dequantize_v3(

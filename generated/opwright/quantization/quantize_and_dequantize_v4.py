@@ -147,7 +147,7 @@ class QuantizeAndDequantizeV4(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizeAndDequantizeV4[U] = QuantizeAndDequantizeV4()
-        opts = QuantizeAndDequantizeV4.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -190,6 +190,7 @@ class QuantizeAndDequantizeV4(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV4.Options()
+MERGE = QuantizeAndDequantizeV4.Options.merge
 
 
 def quantize_and_dequantize_v4(

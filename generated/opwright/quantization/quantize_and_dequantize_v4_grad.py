@@ -100,9 +100,7 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizeAndDequantizeV4Grad[U] = QuantizeAndDequantizeV4Grad()
-        opts = (
-            QuantizeAndDequantizeV4Grad.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -131,6 +129,7 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV4Grad.Options()
+MERGE = QuantizeAndDequantizeV4Grad.Options.merge
 
 
 def quantize_and_dequantize_v4_grad(

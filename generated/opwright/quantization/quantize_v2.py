@@ -156,7 +156,7 @@ class QuantizeV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: QuantizeV2[U] = QuantizeV2()
-        opts = QuantizeV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -199,6 +199,7 @@ class QuantizeV2(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeV2.Options()
+MERGE = QuantizeV2.Options.merge
 
 
 def quantize_v2(

@@ -164,11 +164,7 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
         op: QuantizedMatMulWithBiasAndDequantize[Uoutput] = (
             QuantizedMatMulWithBiasAndDequantize()
         )
-        opts = (
-            QuantizedMatMulWithBiasAndDequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -221,6 +217,7 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndDequantize.Options()
+MERGE = QuantizedMatMulWithBiasAndDequantize.Options.merge
 
 
 def quantized_mat_mul_with_bias_and_dequantize(

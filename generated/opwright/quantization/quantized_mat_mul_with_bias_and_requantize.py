@@ -200,11 +200,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         op: QuantizedMatMulWithBiasAndRequantize[Uoutput] = (
             QuantizedMatMulWithBiasAndRequantize()
         )
-        opts = (
-            QuantizedMatMulWithBiasAndRequantize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -257,6 +253,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndRequantize.Options()
+MERGE = QuantizedMatMulWithBiasAndRequantize.Options.merge
 
 
 @overload

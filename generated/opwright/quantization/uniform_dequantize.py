@@ -120,7 +120,7 @@ class UniformDequantize(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: UniformDequantize[Uout] = UniformDequantize()
-        opts = UniformDequantize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class UniformDequantize(Op, Generic[Tout]):
 
 
 DEFAULTS = UniformDequantize.Options()
+MERGE = UniformDequantize.Options.merge
 
 
 def uniform_dequantize(

@@ -119,7 +119,7 @@ class UniformQuantize(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: UniformQuantize[Uout] = UniformQuantize()
-        opts = UniformQuantize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class UniformQuantize(Op, Generic[Tout]):
 
 
 DEFAULTS = UniformQuantize.Options()
+MERGE = UniformQuantize.Options.merge
 
 
 def uniform_quantize(

@@ -169,7 +169,7 @@ class UniformQuantizedDot(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: UniformQuantizedDot[Uout] = UniformQuantizedDot()
-        opts = UniformQuantizedDot.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -238,6 +238,7 @@ class UniformQuantizedDot(Op, Generic[Tout]):
 
 
 DEFAULTS = UniformQuantizedDot.Options()
+MERGE = UniformQuantizedDot.Options.merge
 
 
 def uniform_quantized_dot(

@@ -125,7 +125,7 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: UniformQuantizedDotHybrid[Uout] = UniformQuantizedDotHybrid()
-        opts = UniformQuantizedDotHybrid.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -163,6 +163,7 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
 
 
 DEFAULTS = UniformQuantizedDotHybrid.Options()
+MERGE = UniformQuantizedDotHybrid.Options.merge
 
 
 def uniform_quantized_dot_hybrid(

@@ -141,7 +141,7 @@ class UniformRequantize(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: UniformRequantize[Uout] = UniformRequantize()
-        opts = UniformRequantize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -189,6 +189,7 @@ class UniformRequantize(Op, Generic[Tout]):
 
 
 DEFAULTS = UniformRequantize.Options()
+MERGE = UniformRequantize.Options.merge
 
 
 def uniform_requantize(

@@ -112,7 +112,7 @@ class RaggedBincount(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RaggedBincount[U] = RaggedBincount()
-        opts = RaggedBincount.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +139,7 @@ class RaggedBincount(Op, Generic[T]):
 
 
 DEFAULTS = RaggedBincount.Options()
+MERGE = RaggedBincount.Options.merge
 
 
 def ragged_bincount(

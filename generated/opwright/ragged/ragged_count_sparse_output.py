@@ -75,8 +75,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         """Optional attributes of RaggedCountSparseOutput.
 
         Attributes:
-            minlength: int. at least -1.
-            maxlength: int. at least -1.
+            minlength: int. At least -1.
+            maxlength: int. At least -1.
         """
 
         __slots__ = ("minlength", "maxlength")
@@ -124,7 +124,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
             OpError: the op refuses an argument.
         """
         op: RaggedCountSparseOutput[UOutputType] = RaggedCountSparseOutput()
-        opts = RaggedCountSparseOutput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -158,6 +158,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
 
 
 DEFAULTS = RaggedCountSparseOutput.Options()
+MERGE = RaggedCountSparseOutput.Options.merge
 
 
 def ragged_count_sparse_output(

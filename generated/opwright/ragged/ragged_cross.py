@@ -110,7 +110,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
             dense_inputs: list of tensors of `dense_types`.
             input_order: string.
             hashed_output: bool.
-            num_buckets: int. at least 0.
+            num_buckets: int. At least 0.
             hash_key: int.
             out_values_type: dtype, one of int64, string.
             out_row_splits_type: dtype, one of int32, int64.

@@ -77,7 +77,7 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
             params_nested_splits: list of `PARAMS_RAGGED_RANK` tensors, each `Tsplits`.
             params_dense_values: `Tvalues`.
             indices: `Tindices`.
-            OUTPUT_RAGGED_RANK: int. at least 0.
+            OUTPUT_RAGGED_RANK: int. At least 0.
 
         Raises:
             OpError: the op refuses an argument.

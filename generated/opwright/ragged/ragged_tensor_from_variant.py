@@ -103,8 +103,8 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             encoded_ragged: variant.
-            input_ragged_rank: int. at least -1.
-            output_ragged_rank: int. at least 0.
+            input_ragged_rank: int. At least -1.
+            output_ragged_rank: int. At least 0.
             Tvalues: dtype.
             Tsplits: dtype, one of int32, int64. Default int64.
 

@@ -93,8 +93,8 @@ class AllCandidateSampler(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             true_classes: int64.
-            num_true: int. at least 1.
-            num_sampled: int. at least 1.
+            num_true: int. At least 1.
+            num_sampled: int. At least 1.
             unique: bool.
             options: merged field by field; the last explicit one wins.
 
@@ -102,7 +102,7 @@ class AllCandidateSampler(Op):
             OpError: the op refuses an argument.
         """
         op: AllCandidateSampler = AllCandidateSampler()
-        opts = AllCandidateSampler.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +144,7 @@ class AllCandidateSampler(Op):
 
 
 DEFAULTS = AllCandidateSampler.Options()
+MERGE = AllCandidateSampler.Options.merge
 
 
 def all_candidate_sampler(

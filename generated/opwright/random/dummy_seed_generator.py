@@ -65,6 +65,4 @@ class DummySeedGenerator(Op):
 
 def dummy_seed_generator(*, name: str | None = None) -> DummySeedGenerator:
     """`DummySeedGenerator.create` in the current scope."""
-    return DummySeedGenerator.create(
-        Scope.current(name),
-    )
+    return DummySeedGenerator.create(Scope.current(name))

@@ -95,19 +95,17 @@ class LogUniformCandidateSampler(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             true_classes: int64.
-            num_true: int. at least 1.
-            num_sampled: int. at least 1.
+            num_true: int. At least 1.
+            num_sampled: int. At least 1.
             unique: bool.
-            range_max: int. at least 1.
+            range_max: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: LogUniformCandidateSampler = LogUniformCandidateSampler()
-        opts = (
-            LogUniformCandidateSampler.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +150,7 @@ class LogUniformCandidateSampler(Op):
 
 
 DEFAULTS = LogUniformCandidateSampler.Options()
+MERGE = LogUniformCandidateSampler.Options.merge
 
 
 def log_uniform_candidate_sampler(

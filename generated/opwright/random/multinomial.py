@@ -138,7 +138,7 @@ class Multinomial(Op, Generic[OutputDtype]):
             OpError: the op refuses an argument.
         """
         op: Multinomial[UOutputDtype] = Multinomial()
-        opts = Multinomial.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -167,6 +167,7 @@ class Multinomial(Op, Generic[OutputDtype]):
 
 
 DEFAULTS = Multinomial.Options()
+MERGE = Multinomial.Options.merge
 
 
 @overload

@@ -122,9 +122,7 @@ class ParameterizedTruncatedNormal(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: ParameterizedTruncatedNormal[UDtype] = ParameterizedTruncatedNormal()
-        opts = (
-            ParameterizedTruncatedNormal.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +152,7 @@ class ParameterizedTruncatedNormal(Op, Generic[Dtype]):
 
 
 DEFAULTS = ParameterizedTruncatedNormal.Options()
+MERGE = ParameterizedTruncatedNormal.Options.merge
 
 
 def parameterized_truncated_normal(

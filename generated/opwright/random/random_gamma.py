@@ -111,7 +111,7 @@ class RandomGamma(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RandomGamma[U] = RandomGamma()
-        opts = RandomGamma.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class RandomGamma(Op, Generic[T]):
 
 
 DEFAULTS = RandomGamma.Options()
+MERGE = RandomGamma.Options.merge
 
 
 def random_gamma(

@@ -116,7 +116,7 @@ class RandomPoisson(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: RandomPoisson[UDtype] = RandomPoisson()
-        opts = RandomPoisson.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +140,7 @@ class RandomPoisson(Op, Generic[Dtype]):
 
 
 DEFAULTS = RandomPoisson.Options()
+MERGE = RandomPoisson.Options.merge
 
 
 @deprecated(

@@ -146,7 +146,7 @@ class RandomPoissonV2(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: RandomPoissonV2[UDtype] = RandomPoissonV2()
-        opts = RandomPoissonV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -175,6 +175,7 @@ class RandomPoissonV2(Op, Generic[Dtype]):
 
 
 DEFAULTS = RandomPoissonV2.Options()
+MERGE = RandomPoissonV2.Options.merge
 
 
 @overload

@@ -92,7 +92,7 @@ class RandomShuffle(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RandomShuffle[U] = RandomShuffle()
-        opts = RandomShuffle.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -115,6 +115,7 @@ class RandomShuffle(Op, Generic[T]):
 
 
 DEFAULTS = RandomShuffle.Options()
+MERGE = RandomShuffle.Options.merge
 
 
 def random_shuffle(

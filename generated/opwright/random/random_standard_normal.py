@@ -113,7 +113,7 @@ class RandomStandardNormal(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: RandomStandardNormal[UDtype] = RandomStandardNormal()
-        opts = RandomStandardNormal.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class RandomStandardNormal(Op, Generic[Dtype]):
 
 
 DEFAULTS = RandomStandardNormal.Options()
+MERGE = RandomStandardNormal.Options.merge
 
 
 def random_standard_normal(

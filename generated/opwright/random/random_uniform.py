@@ -113,7 +113,7 @@ class RandomUniform(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: RandomUniform[UDtype] = RandomUniform()
-        opts = RandomUniform.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class RandomUniform(Op, Generic[Dtype]):
 
 
 DEFAULTS = RandomUniform.Options()
+MERGE = RandomUniform.Options.merge
 
 
 def random_uniform(

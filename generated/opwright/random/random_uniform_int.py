@@ -108,7 +108,7 @@ class RandomUniformInt(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: RandomUniformInt[Uout] = RandomUniformInt()
-        opts = RandomUniformInt.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class RandomUniformInt(Op, Generic[Tout]):
 
 
 DEFAULTS = RandomUniformInt.Options()
+MERGE = RandomUniformInt.Options.merge
 
 
 def random_uniform_int(

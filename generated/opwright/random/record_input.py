@@ -133,7 +133,7 @@ class RecordInput(Op):
             OpError: the op refuses an argument.
         """
         op: RecordInput = RecordInput()
-        opts = RecordInput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -176,6 +176,7 @@ class RecordInput(Op):
 
 
 DEFAULTS = RecordInput.Options()
+MERGE = RecordInput.Options.merge
 
 
 def record_input(

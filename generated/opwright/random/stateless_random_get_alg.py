@@ -65,6 +65,4 @@ class StatelessRandomGetAlg(Op):
 
 def stateless_random_get_alg(*, name: str | None = None) -> StatelessRandomGetAlg:
     """`StatelessRandomGetAlg.create` in the current scope."""
-    return StatelessRandomGetAlg.create(
-        Scope.current(name),
-    )
+    return StatelessRandomGetAlg.create(Scope.current(name))

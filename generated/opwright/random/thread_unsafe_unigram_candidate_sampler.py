@@ -98,21 +98,17 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             true_classes: int64.
-            num_true: int. at least 1.
-            num_sampled: int. at least 1.
+            num_true: int. At least 1.
+            num_sampled: int. At least 1.
             unique: bool.
-            range_max: int. at least 1.
+            range_max: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ThreadUnsafeUnigramCandidateSampler = ThreadUnsafeUnigramCandidateSampler()
-        opts = (
-            ThreadUnsafeUnigramCandidateSampler.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +153,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
 
 
 DEFAULTS = ThreadUnsafeUnigramCandidateSampler.Options()
+MERGE = ThreadUnsafeUnigramCandidateSampler.Options.merge
 
 
 def thread_unsafe_unigram_candidate_sampler(

@@ -113,7 +113,7 @@ class TruncatedNormal(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TruncatedNormal[UDtype] = TruncatedNormal()
-        opts = TruncatedNormal.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class TruncatedNormal(Op, Generic[Dtype]):
 
 
 DEFAULTS = TruncatedNormal.Options()
+MERGE = TruncatedNormal.Options.merge
 
 
 def truncated_normal(

@@ -104,7 +104,7 @@ class RiscConv(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RiscConv[U] = RiscConv()
-        opts = RiscConv.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class RiscConv(Op, Generic[T]):
 
 
 DEFAULTS = RiscConv.Options()
+MERGE = RiscConv.Options.merge
 
 
 def risc_conv(

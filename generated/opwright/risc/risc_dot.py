@@ -96,7 +96,7 @@ class RiscDot(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RiscDot[U] = RiscDot()
-        opts = RiscDot.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -123,6 +123,7 @@ class RiscDot(Op, Generic[T]):
 
 
 DEFAULTS = RiscDot.Options()
+MERGE = RiscDot.Options.merge
 
 
 def risc_dot(

@@ -101,7 +101,7 @@ class RiscGather(Op, Generic[Tparams]):
             OpError: the op refuses an argument.
         """
         op: RiscGather[Uparams] = RiscGather()
-        opts = RiscGather.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class RiscGather(Op, Generic[Tparams]):
 
 
 DEFAULTS = RiscGather.Options()
+MERGE = RiscGather.Options.merge
 
 
 def risc_gather(

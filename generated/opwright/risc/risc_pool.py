@@ -91,8 +91,8 @@ class RiscPool(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             value: `T`.
-            ksize: list(int). at least 4 values.
-            strides: list(int). at least 4 values.
+            ksize: list(int). At least 4 values.
+            strides: list(int). At least 4 values.
             pooling_type: string, one of "AVG", "MAX".
             options: merged field by field; the last explicit one wins.
 
@@ -100,7 +100,7 @@ class RiscPool(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RiscPool[U] = RiscPool()
-        opts = RiscPool.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class RiscPool(Op, Generic[T]):
 
 
 DEFAULTS = RiscPool.Options()
+MERGE = RiscPool.Options.merge
 
 
 def risc_pool(

@@ -91,7 +91,7 @@ class RiscRandomUniform(Op):
             OpError: the op refuses an argument.
         """
         op: RiscRandomUniform = RiscRandomUniform()
-        opts = RiscRandomUniform.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class RiscRandomUniform(Op):
 
 
 DEFAULTS = RiscRandomUniform.Options()
+MERGE = RiscRandomUniform.Options.merge
 
 
 def risc_random_uniform(

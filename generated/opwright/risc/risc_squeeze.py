@@ -49,7 +49,7 @@ class RiscSqueeze(Op, Generic[T]):
         """Optional attributes of RiscSqueeze.
 
         Attributes:
-            squeeze_dims: list(int). at least 0 values.
+            squeeze_dims: list(int).
         """
 
         __slots__ = ("squeeze_dims",)
@@ -85,7 +85,7 @@ class RiscSqueeze(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RiscSqueeze[U] = RiscSqueeze()
-        opts = RiscSqueeze.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -104,6 +104,7 @@ class RiscSqueeze(Op, Generic[T]):
 
 
 DEFAULTS = RiscSqueeze.Options()
+MERGE = RiscSqueeze.Options.merge
 
 
 def risc_squeeze(

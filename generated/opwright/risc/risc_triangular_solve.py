@@ -96,7 +96,7 @@ class RiscTriangularSolve(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: RiscTriangularSolve[U] = RiscTriangularSolve()
-        opts = RiscTriangularSolve.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -123,6 +123,7 @@ class RiscTriangularSolve(Op, Generic[T]):
 
 
 DEFAULTS = RiscTriangularSolve.Options()
+MERGE = RiscTriangularSolve.Options.merge
 
 
 def risc_triangular_solve(

@@ -107,7 +107,7 @@ class RiscWhile(Op):
             OpError: the op refuses an argument.
         """
         op: RiscWhile = RiscWhile()
-        opts = RiscWhile.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class RiscWhile(Op):
 
 
 DEFAULTS = RiscWhile.Options()
+MERGE = RiscWhile.Options.merge
 
 
 def risc_while(

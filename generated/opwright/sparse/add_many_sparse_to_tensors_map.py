@@ -110,7 +110,7 @@ class AddManySparseToTensorsMap(Op):
             OpError: the op refuses an argument.
         """
         op: AddManySparseToTensorsMap = AddManySparseToTensorsMap()
-        opts = AddManySparseToTensorsMap.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class AddManySparseToTensorsMap(Op):
 
 
 DEFAULTS = AddManySparseToTensorsMap.Options()
+MERGE = AddManySparseToTensorsMap.Options.merge
 
 
 def add_many_sparse_to_tensors_map(

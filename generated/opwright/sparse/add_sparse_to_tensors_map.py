@@ -110,7 +110,7 @@ class AddSparseToTensorsMap(Op):
             OpError: the op refuses an argument.
         """
         op: AddSparseToTensorsMap = AddSparseToTensorsMap()
-        opts = AddSparseToTensorsMap.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class AddSparseToTensorsMap(Op):
 
 
 DEFAULTS = AddSparseToTensorsMap.Options()
+MERGE = AddSparseToTensorsMap.Options.merge
 
 
 def add_sparse_to_tensors_map(

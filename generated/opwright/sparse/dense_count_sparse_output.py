@@ -74,8 +74,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         """Optional attributes of DenseCountSparseOutput.
 
         Attributes:
-            minlength: int. at least -1.
-            maxlength: int. at least -1.
+            minlength: int. At least -1.
+            maxlength: int. At least -1.
         """
 
         __slots__ = ("minlength", "maxlength")
@@ -121,7 +121,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
             OpError: the op refuses an argument.
         """
         op: DenseCountSparseOutput[UOutputType] = DenseCountSparseOutput()
-        opts = DenseCountSparseOutput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
 
 
 DEFAULTS = DenseCountSparseOutput.Options()
+MERGE = DenseCountSparseOutput.Options.merge
 
 
 def dense_count_sparse_output(

@@ -108,7 +108,7 @@ class DenseToDenseSetOperation(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DenseToDenseSetOperation[U] = DenseToDenseSetOperation()
-        opts = DenseToDenseSetOperation.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class DenseToDenseSetOperation(Op, Generic[T]):
 
 
 DEFAULTS = DenseToDenseSetOperation.Options()
+MERGE = DenseToDenseSetOperation.Options.merge
 
 
 def dense_to_dense_set_operation(

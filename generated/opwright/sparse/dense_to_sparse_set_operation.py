@@ -115,7 +115,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: DenseToSparseSetOperation[U] = DenseToSparseSetOperation()
-        opts = DenseToSparseSetOperation.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +144,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
 
 
 DEFAULTS = DenseToSparseSetOperation.Options()
+MERGE = DenseToSparseSetOperation.Options.merge
 
 
 def dense_to_sparse_set_operation(

@@ -115,7 +115,7 @@ class SparseBincount(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseBincount[U] = SparseBincount()
-        opts = SparseBincount.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +143,7 @@ class SparseBincount(Op, Generic[T]):
 
 
 DEFAULTS = SparseBincount.Options()
+MERGE = SparseBincount.Options.merge
 
 
 def sparse_bincount(

@@ -76,8 +76,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         """Optional attributes of SparseCountSparseOutput.
 
         Attributes:
-            minlength: int. at least -1.
-            maxlength: int. at least -1.
+            minlength: int. At least -1.
+            maxlength: int. At least -1.
         """
 
         __slots__ = ("minlength", "maxlength")
@@ -127,7 +127,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
             OpError: the op refuses an argument.
         """
         op: SparseCountSparseOutput[UOutputType] = SparseCountSparseOutput()
-        opts = SparseCountSparseOutput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
 
 
 DEFAULTS = SparseCountSparseOutput.Options()
+MERGE = SparseCountSparseOutput.Options.merge
 
 
 def sparse_count_sparse_output(

@@ -96,7 +96,7 @@ class SparseCross(Op, Generic[OutType]):
             shapes: list of `N` tensors, each int64.
             dense_inputs: list of tensors of `dense_types`.
             hashed_output: bool.
-            num_buckets: int. at least 0.
+            num_buckets: int. At least 0.
             hash_key: int.
             out_type: dtype, one of int64, string.
             internal_type: dtype, one of int64, string.

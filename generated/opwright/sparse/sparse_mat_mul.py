@@ -125,7 +125,7 @@ class SparseMatMul(Op):
             OpError: the op refuses an argument.
         """
         op: SparseMatMul = SparseMatMul()
-        opts = SparseMatMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -161,6 +161,7 @@ class SparseMatMul(Op):
 
 
 DEFAULTS = SparseMatMul.Options()
+MERGE = SparseMatMul.Options.merge
 
 
 def sparse_mat_mul(

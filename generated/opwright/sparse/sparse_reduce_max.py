@@ -108,7 +108,7 @@ class SparseReduceMax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseReduceMax[U] = SparseReduceMax()
-        opts = SparseReduceMax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class SparseReduceMax(Op, Generic[T]):
 
 
 DEFAULTS = SparseReduceMax.Options()
+MERGE = SparseReduceMax.Options.merge
 
 
 def sparse_reduce_max(

@@ -110,7 +110,7 @@ class SparseReduceMaxSparse(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseReduceMaxSparse[U] = SparseReduceMaxSparse()
-        opts = SparseReduceMaxSparse.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class SparseReduceMaxSparse(Op, Generic[T]):
 
 
 DEFAULTS = SparseReduceMaxSparse.Options()
+MERGE = SparseReduceMaxSparse.Options.merge
 
 
 def sparse_reduce_max_sparse(

@@ -108,7 +108,7 @@ class SparseReduceSum(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseReduceSum[U] = SparseReduceSum()
-        opts = SparseReduceSum.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class SparseReduceSum(Op, Generic[T]):
 
 
 DEFAULTS = SparseReduceSum.Options()
+MERGE = SparseReduceSum.Options.merge
 
 
 def sparse_reduce_sum(

@@ -110,7 +110,7 @@ class SparseReduceSumSparse(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseReduceSumSparse[U] = SparseReduceSumSparse()
-        opts = SparseReduceSumSparse.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class SparseReduceSumSparse(Op, Generic[T]):
 
 
 DEFAULTS = SparseReduceSumSparse.Options()
+MERGE = SparseReduceSumSparse.Options.merge
 
 
 def sparse_reduce_sum_sparse(

@@ -111,7 +111,7 @@ class SparseSegmentMean(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseSegmentMean[U] = SparseSegmentMean()
-        opts = SparseSegmentMean.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class SparseSegmentMean(Op, Generic[T]):
 
 
 DEFAULTS = SparseSegmentMean.Options()
+MERGE = SparseSegmentMean.Options.merge
 
 
 def sparse_segment_mean(

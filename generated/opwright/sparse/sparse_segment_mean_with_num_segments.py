@@ -118,11 +118,7 @@ class SparseSegmentMeanWithNumSegments(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseSegmentMeanWithNumSegments[U] = SparseSegmentMeanWithNumSegments()
-        opts = (
-            SparseSegmentMeanWithNumSegments.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +145,7 @@ class SparseSegmentMeanWithNumSegments(Op, Generic[T]):
 
 
 DEFAULTS = SparseSegmentMeanWithNumSegments.Options()
+MERGE = SparseSegmentMeanWithNumSegments.Options.merge
 
 
 def sparse_segment_mean_with_num_segments(

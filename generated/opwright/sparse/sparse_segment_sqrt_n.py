@@ -111,7 +111,7 @@ class SparseSegmentSqrtN(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseSegmentSqrtN[U] = SparseSegmentSqrtN()
-        opts = SparseSegmentSqrtN.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class SparseSegmentSqrtN(Op, Generic[T]):
 
 
 DEFAULTS = SparseSegmentSqrtN.Options()
+MERGE = SparseSegmentSqrtN.Options.merge
 
 
 def sparse_segment_sqrt_n(

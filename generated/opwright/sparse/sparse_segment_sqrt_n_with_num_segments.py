@@ -121,11 +121,7 @@ class SparseSegmentSqrtNWithNumSegments(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseSegmentSqrtNWithNumSegments[U] = SparseSegmentSqrtNWithNumSegments()
-        opts = (
-            SparseSegmentSqrtNWithNumSegments.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +148,7 @@ class SparseSegmentSqrtNWithNumSegments(Op, Generic[T]):
 
 
 DEFAULTS = SparseSegmentSqrtNWithNumSegments.Options()
+MERGE = SparseSegmentSqrtNWithNumSegments.Options.merge
 
 
 def sparse_segment_sqrt_n_with_num_segments(

@@ -104,7 +104,7 @@ class SparseSegmentSum(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseSegmentSum[U] = SparseSegmentSum()
-        opts = SparseSegmentSum.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class SparseSegmentSum(Op, Generic[T]):
 
 
 DEFAULTS = SparseSegmentSum.Options()
+MERGE = SparseSegmentSum.Options.merge
 
 
 def sparse_segment_sum(

@@ -112,11 +112,7 @@ class SparseSegmentSumWithNumSegments(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseSegmentSumWithNumSegments[U] = SparseSegmentSumWithNumSegments()
-        opts = (
-            SparseSegmentSumWithNumSegments.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -143,6 +139,7 @@ class SparseSegmentSumWithNumSegments(Op, Generic[T]):
 
 
 DEFAULTS = SparseSegmentSumWithNumSegments.Options()
+MERGE = SparseSegmentSumWithNumSegments.Options.merge
 
 
 def sparse_segment_sum_with_num_segments(

@@ -70,7 +70,7 @@ class SparseSplit(Op, Generic[T]):
             indices: int64.
             values: `T`.
             shape: int64.
-            num_split: int. at least 1.
+            num_split: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

@@ -116,7 +116,7 @@ class SparseTensorDenseMatMul(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseTensorDenseMatMul[U] = SparseTensorDenseMatMul()
-        opts = SparseTensorDenseMatMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class SparseTensorDenseMatMul(Op, Generic[T]):
 
 
 DEFAULTS = SparseTensorDenseMatMul.Options()
+MERGE = SparseTensorDenseMatMul.Options.merge
 
 
 def sparse_tensor_dense_mat_mul(

@@ -101,7 +101,7 @@ class SparseToDense(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseToDense[U] = SparseToDense()
-        opts = SparseToDense.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -128,6 +128,7 @@ class SparseToDense(Op, Generic[T]):
 
 
 DEFAULTS = SparseToDense.Options()
+MERGE = SparseToDense.Options.merge
 
 
 def sparse_to_dense(

@@ -121,9 +121,7 @@ class SparseToSparseSetOperation(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseToSparseSetOperation[U] = SparseToSparseSetOperation()
-        opts = (
-            SparseToSparseSetOperation.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -161,6 +159,7 @@ class SparseToSparseSetOperation(Op, Generic[T]):
 
 
 DEFAULTS = SparseToSparseSetOperation.Options()
+MERGE = SparseToSparseSetOperation.Options.merge
 
 
 def sparse_to_sparse_set_operation(

@@ -110,9 +110,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: TakeManySparseFromTensorsMap[UDtype] = TakeManySparseFromTensorsMap()
-        opts = (
-            TakeManySparseFromTensorsMap.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +142,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
 
 
 DEFAULTS = TakeManySparseFromTensorsMap.Options()
+MERGE = TakeManySparseFromTensorsMap.Options.merge
 
 
 def take_many_sparse_from_tensors_map(

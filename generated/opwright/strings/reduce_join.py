@@ -92,7 +92,7 @@ class ReduceJoin(Op):
             OpError: the op refuses an argument.
         """
         op: ReduceJoin = ReduceJoin()
-        opts = ReduceJoin.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class ReduceJoin(Op):
 
 
 DEFAULTS = ReduceJoin.Options()
+MERGE = ReduceJoin.Options.merge
 
 
 def reduce_join(

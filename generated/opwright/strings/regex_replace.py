@@ -88,7 +88,7 @@ class RegexReplace(Op):
             OpError: the op refuses an argument.
         """
         op: RegexReplace = RegexReplace()
-        opts = RegexReplace.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -114,6 +114,7 @@ class RegexReplace(Op):
 
 
 DEFAULTS = RegexReplace.Options()
+MERGE = RegexReplace.Options.merge
 
 
 def regex_replace(

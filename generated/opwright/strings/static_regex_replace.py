@@ -88,7 +88,7 @@ class StaticRegexReplace(Op):
             OpError: the op refuses an argument.
         """
         op: StaticRegexReplace = StaticRegexReplace()
-        opts = StaticRegexReplace.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -120,6 +120,7 @@ class StaticRegexReplace(Op):
 
 
 DEFAULTS = StaticRegexReplace.Options()
+MERGE = StaticRegexReplace.Options.merge
 
 
 def static_regex_replace(

@@ -104,7 +104,7 @@ class StringFormat(Op):
             OpError: the op refuses an argument.
         """
         op: StringFormat = StringFormat()
-        opts = StringFormat.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -136,6 +136,7 @@ class StringFormat(Op):
 
 
 DEFAULTS = StringFormat.Options()
+MERGE = StringFormat.Options.merge
 
 
 def string_format(

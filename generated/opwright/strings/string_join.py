@@ -83,7 +83,7 @@ class StringJoin(Op):
             OpError: the op refuses an argument.
         """
         op: StringJoin = StringJoin()
-        opts = StringJoin.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -102,6 +102,7 @@ class StringJoin(Op):
 
 
 DEFAULTS = StringJoin.Options()
+MERGE = StringJoin.Options.merge
 
 
 def string_join(

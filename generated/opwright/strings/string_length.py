@@ -80,7 +80,7 @@ class StringLength(Op):
             OpError: the op refuses an argument.
         """
         op: StringLength = StringLength()
-        opts = StringLength.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -94,6 +94,7 @@ class StringLength(Op):
 
 
 DEFAULTS = StringLength.Options()
+MERGE = StringLength.Options.merge
 
 
 def string_length(

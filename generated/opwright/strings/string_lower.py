@@ -78,7 +78,7 @@ class StringLower(Op):
             OpError: the op refuses an argument.
         """
         op: StringLower = StringLower()
-        opts = StringLower.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -97,6 +97,7 @@ class StringLower(Op):
 
 
 DEFAULTS = StringLower.Options()
+MERGE = StringLower.Options.merge
 
 
 def string_lower(

@@ -85,7 +85,7 @@ class StringNGrams(Op, Generic[Tsplits]):
             data: string.
             data_splits: `Tsplits`.
             separator: string.
-            ngram_widths: list(int). at least 0 values.
+            ngram_widths: list(int).
             left_pad: string.
             right_pad: string.
             pad_width: int.

@@ -87,7 +87,7 @@ class StringSplit(Op):
             OpError: the op refuses an argument.
         """
         op: StringSplit = StringSplit()
-        opts = StringSplit.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -109,6 +109,7 @@ class StringSplit(Op):
 
 
 DEFAULTS = StringSplit.Options()
+MERGE = StringSplit.Options.merge
 
 
 def string_split(

@@ -83,7 +83,7 @@ class StringSplitV2(Op):
             OpError: the op refuses an argument.
         """
         op: StringSplitV2 = StringSplitV2()
-        opts = StringSplitV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -103,6 +103,7 @@ class StringSplitV2(Op):
 
 
 DEFAULTS = StringSplitV2.Options()
+MERGE = StringSplitV2.Options.merge
 
 
 def string_split_v2(

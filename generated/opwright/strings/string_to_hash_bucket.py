@@ -52,7 +52,7 @@ class StringToHashBucket(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             string_tensor: string.
-            num_buckets: int. at least 1.
+            num_buckets: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

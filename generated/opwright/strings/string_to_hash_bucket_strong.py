@@ -55,7 +55,7 @@ class StringToHashBucketStrong(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: string.
-            num_buckets: int. at least 1.
+            num_buckets: int. At least 1.
             key: list(int).
 
         Raises:

@@ -78,7 +78,7 @@ class StringUpper(Op):
             OpError: the op refuses an argument.
         """
         op: StringUpper = StringUpper()
-        opts = StringUpper.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -97,6 +97,7 @@ class StringUpper(Op):
 
 
 DEFAULTS = StringUpper.Options()
+MERGE = StringUpper.Options.merge
 
 
 def string_upper(

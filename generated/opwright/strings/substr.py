@@ -94,7 +94,7 @@ class Substr(Op):
             OpError: the op refuses an argument.
         """
         op: Substr = Substr()
-        opts = Substr.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -108,6 +108,7 @@ class Substr(Op):
 
 
 DEFAULTS = Substr.Options()
+MERGE = Substr.Options.merge
 
 
 def substr(

@@ -144,7 +144,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
             OpError: the op refuses an argument.
         """
         op: UnicodeDecode[Usplits] = UnicodeDecode()
-        opts = UnicodeDecode.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -182,6 +182,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
 
 
 DEFAULTS = UnicodeDecode.Options()
+MERGE = UnicodeDecode.Options.merge
 
 
 @overload

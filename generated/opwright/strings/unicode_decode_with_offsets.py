@@ -147,7 +147,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
             OpError: the op refuses an argument.
         """
         op: UnicodeDecodeWithOffsets[Usplits] = UnicodeDecodeWithOffsets()
-        opts = UnicodeDecodeWithOffsets.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -185,6 +185,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
 
 
 DEFAULTS = UnicodeDecodeWithOffsets.Options()
+MERGE = UnicodeDecodeWithOffsets.Options.merge
 
 
 @overload

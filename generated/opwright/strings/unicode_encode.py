@@ -109,7 +109,7 @@ class UnicodeEncode(Op):
             OpError: the op refuses an argument.
         """
         op: UnicodeEncode = UnicodeEncode()
-        opts = UnicodeEncode.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class UnicodeEncode(Op):
 
 
 DEFAULTS = UnicodeEncode.Options()
+MERGE = UnicodeEncode.Options.merge
 
 
 def unicode_encode(

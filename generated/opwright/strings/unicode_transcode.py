@@ -108,7 +108,7 @@ class UnicodeTranscode(Op):
             OpError: the op refuses an argument.
         """
         op: UnicodeTranscode = UnicodeTranscode()
-        opts = UnicodeTranscode.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class UnicodeTranscode(Op):
 
 
 DEFAULTS = UnicodeTranscode.Options()
+MERGE = UnicodeTranscode.Options.merge
 
 
 def unicode_transcode(

@@ -107,7 +107,7 @@ class UnsortedSegmentJoin(Op):
             OpError: the op refuses an argument.
         """
         op: UnsortedSegmentJoin = UnsortedSegmentJoin()
-        opts = UnsortedSegmentJoin.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -133,6 +133,7 @@ class UnsortedSegmentJoin(Op):
 
 
 DEFAULTS = UnsortedSegmentJoin.Options()
+MERGE = UnsortedSegmentJoin.Options.merge
 
 
 def unsorted_segment_join(

@@ -47,7 +47,7 @@ class AudioSummary(Op):
         """Optional attributes of AudioSummary.
 
         Attributes:
-            max_outputs: int. at least 1.
+            max_outputs: int. At least 1.
         """
 
         __slots__ = ("max_outputs",)
@@ -95,7 +95,7 @@ class AudioSummary(Op):
             OpError: the op refuses an argument.
         """
         op: AudioSummary = AudioSummary()
-        opts = AudioSummary.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -122,6 +122,7 @@ class AudioSummary(Op):
 
 
 DEFAULTS = AudioSummary.Options()
+MERGE = AudioSummary.Options.merge
 
 
 @deprecated(

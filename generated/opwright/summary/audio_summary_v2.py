@@ -44,7 +44,7 @@ class AudioSummaryV2(Op):
         """Optional attributes of AudioSummaryV2.
 
         Attributes:
-            max_outputs: int. at least 1.
+            max_outputs: int. At least 1.
         """
 
         __slots__ = ("max_outputs",)
@@ -88,7 +88,7 @@ class AudioSummaryV2(Op):
             OpError: the op refuses an argument.
         """
         op: AudioSummaryV2 = AudioSummaryV2()
-        opts = AudioSummaryV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -114,6 +114,7 @@ class AudioSummaryV2(Op):
 
 
 DEFAULTS = AudioSummaryV2.Options()
+MERGE = AudioSummaryV2.Options.merge
 
 
 def audio_summary_v2(

@@ -63,7 +63,7 @@ class ImageSummary(Op):
         """Optional attributes of ImageSummary.
 
         Attributes:
-            max_images: int. at least 1.
+            max_images: int. At least 1.
             bad_color: tensor.
         """
 
@@ -108,7 +108,7 @@ class ImageSummary(Op):
             OpError: the op refuses an argument.
         """
         op: ImageSummary = ImageSummary()
-        opts = ImageSummary.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class ImageSummary(Op):
 
 
 DEFAULTS = ImageSummary.Options()
+MERGE = ImageSummary.Options.merge
 
 
 def image_summary(

@@ -85,7 +85,7 @@ class SummaryWriter(Op):
             OpError: the op refuses an argument.
         """
         op: SummaryWriter = SummaryWriter()
-        opts = SummaryWriter.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class SummaryWriter(Op):
 
 
 DEFAULTS = SummaryWriter.Options()
+MERGE = SummaryWriter.Options.merge
 
 
 def summary_writer(

@@ -106,7 +106,7 @@ class TensorSummary(Op):
             OpError: the op refuses an argument.
         """
         op: TensorSummary = TensorSummary()
-        opts = TensorSummary.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class TensorSummary(Op):
 
 
 DEFAULTS = TensorSummary.Options()
+MERGE = TensorSummary.Options.merge
 
 
 def tensor_summary(

@@ -53,7 +53,7 @@ class WriteAudioSummary(Op):
         """Optional attributes of WriteAudioSummary.
 
         Attributes:
-            max_outputs: int. at least 1.
+            max_outputs: int. At least 1.
         """
 
         __slots__ = ("max_outputs",)
@@ -98,7 +98,7 @@ class WriteAudioSummary(Op):
             OpError: the op refuses an argument.
         """
         op: WriteAudioSummary = WriteAudioSummary()
-        opts = WriteAudioSummary.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class WriteAudioSummary(Op):
 
 
 DEFAULTS = WriteAudioSummary.Options()
+MERGE = WriteAudioSummary.Options.merge
 
 
 def write_audio_summary(

@@ -64,7 +64,7 @@ class WriteImageSummary(Op):
         """Optional attributes of WriteImageSummary.
 
         Attributes:
-            max_images: int. at least 1.
+            max_images: int. At least 1.
         """
 
         __slots__ = ("max_images",)
@@ -109,7 +109,7 @@ class WriteImageSummary(Op):
             OpError: the op refuses an argument.
         """
         op: WriteImageSummary = WriteImageSummary()
-        opts = WriteImageSummary.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -137,6 +137,7 @@ class WriteImageSummary(Op):
 
 
 DEFAULTS = WriteImageSummary.Options()
+MERGE = WriteImageSummary.Options.merge
 
 
 def write_image_summary(

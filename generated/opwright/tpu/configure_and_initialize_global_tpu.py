@@ -78,11 +78,7 @@ class ConfigureAndInitializeGlobalTPU(Op):
             OpError: the op refuses an argument.
         """
         op: ConfigureAndInitializeGlobalTPU = ConfigureAndInitializeGlobalTPU()
-        opts = (
-            ConfigureAndInitializeGlobalTPU.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -102,6 +98,7 @@ class ConfigureAndInitializeGlobalTPU(Op):
 
 
 DEFAULTS = ConfigureAndInitializeGlobalTPU.Options()
+MERGE = ConfigureAndInitializeGlobalTPU.Options.merge
 
 
 def configure_and_initialize_global_tpu(

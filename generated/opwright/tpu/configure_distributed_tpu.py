@@ -139,7 +139,7 @@ class ConfigureDistributedTPU(Op):
             OpError: the op refuses an argument.
         """
         op: ConfigureDistributedTPU = ConfigureDistributedTPU()
-        opts = ConfigureDistributedTPU.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -179,6 +179,7 @@ class ConfigureDistributedTPU(Op):
 
 
 DEFAULTS = ConfigureDistributedTPU.Options()
+MERGE = ConfigureDistributedTPU.Options.merge
 
 
 def configure_distributed_tpu(

@@ -85,7 +85,7 @@ class ConvertToCooTensor(Op):
             values: int32, [ids]. Ids, rows of the table.
             weights: float32, [] or [ids]. Weight of each id; a scalar is the weight of
                 all.
-            sample_count: int. at least 1. Number of samples in the feature.
+            sample_count: int. At least 1. Number of samples in the feature.
             combiner: string. How the rows of a sample are combined: `sum`, `mean` or
                 `sqrtn`.
 

@@ -114,18 +114,18 @@ class ConvertToListOfSparseCoreCooTensors(Op):
             values: int32, [ids]. Ids, rows of the table.
             weights: float32, [] or [ids]. Weight of each id; a scalar is the weight of
                 all.
-            sample_count: int. at least 1. Number of samples in the feature; a multiple
+            sample_count: int. At least 1. Number of samples in the feature; a multiple
                 of `num_sc_per_chip`.
-            num_sc_per_chip: int. at least 1. Number of SparseCores of a chip.
-            row_offset: int. at least 0. First sample of this feature in the stacked
+            num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
+            row_offset: int. At least 0. First sample of this feature in the stacked
                 batch.
-            col_offset: int. at least 0. First row of this feature's table in the
+            col_offset: int. At least 0. First row of this feature's table in the
                 stacked table.
-            col_shift: int. at least 0. Number of shards by which this table's rows are
+            col_shift: int. At least 0. Number of shards by which this table's rows are
                 rotated.
-            num_sc_shards: int. at least 1. Number of SparseCores of the system, among
+            num_sc_shards: int. At least 1. Number of SparseCores of the system, among
                 which rows are dealt; a power of two.
-            stacked_table_sample_count: int. at least 1. Number of samples in the
+            stacked_table_sample_count: int. At least 1. Number of samples in the
                 stacked batch.
             combiner: string. How the rows of a sample are combined: `sum`, `mean` or
                 `sqrtn`.

@@ -133,16 +133,16 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
             splits: int64, [] or [replicas]. Where the vocabulary is cut into
                 minibatches, as a bit mask over a binary tree of divisions; several are
                 joined by or. 0 means a single minibatch.
-            sample_count_per_sc: int. at least 1. Number of samples of a SparseCore in
+            sample_count_per_sc: int. At least 1. Number of samples of a SparseCore in
                 the stacked batch.
-            num_replica: int. at least 1. Number of chips; with `num_sc_per_chip` it
+            num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it
                 makes the number of SparseCores.
-            max_minibatches_per_sc: int. at least 1. Number of minibatches that
+            max_minibatches_per_sc: int. At least 1. Number of minibatches that
                 `row_pointers` has room for, for each SparseCore.
-            max_ids_per_chip_per_sample: int. at least 1. Number of triples a sample
+            max_ids_per_chip_per_sample: int. At least 1. Number of triples a sample
                 that the buffers have room for.
-            table_vocab_size: int. at least 1. Number of rows of the stacked table.
-            feature_width: int. at least 1. Number of columns of the table.
+            table_vocab_size: int. At least 1. Number of rows of the stacked table.
+            feature_width: int. At least 1. Number of columns of the table.
             table_name: string. Name of the stacked table, for messages and statistics.
             allow_id_dropping: bool. Whether triples that do not fit are dropped, with a
                 warning in the log, instead of being an error.

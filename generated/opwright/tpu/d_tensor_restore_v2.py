@@ -79,7 +79,7 @@ class DTensorRestoreV2(Op):
             shape_and_slices: string.
             input_shapes: list(shape).
             input_layouts: list(string).
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -159,11 +159,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         op: DynamicEnqueueTPUEmbeddingArbitraryTensorBatch = (
             DynamicEnqueueTPUEmbeddingArbitraryTensorBatch()
         )
-        opts = (
-            DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -197,6 +193,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
 
 DEFAULTS = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options()
+MERGE = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
 
 
 def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(

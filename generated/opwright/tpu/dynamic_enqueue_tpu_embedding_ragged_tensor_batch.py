@@ -182,11 +182,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
         op: DynamicEnqueueTPUEmbeddingRaggedTensorBatch = (
             DynamicEnqueueTPUEmbeddingRaggedTensorBatch()
         )
-        opts = (
-            DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -231,6 +227,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
 
 DEFAULTS = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options()
+MERGE = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options.merge
 
 
 def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(

@@ -157,11 +157,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         op: EnqueueTPUEmbeddingArbitraryTensorBatch = (
             EnqueueTPUEmbeddingArbitraryTensorBatch()
         )
-        opts = (
-            EnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -195,6 +191,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingArbitraryTensorBatch.Options()
+MERGE = EnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
 
 
 def enqueue_tpu_embedding_arbitrary_tensor_batch(

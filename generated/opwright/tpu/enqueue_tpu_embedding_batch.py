@@ -103,7 +103,7 @@ class EnqueueTPUEmbeddingBatch(Op):
             OpError: the op refuses an argument.
         """
         op: EnqueueTPUEmbeddingBatch = EnqueueTPUEmbeddingBatch()
-        opts = EnqueueTPUEmbeddingBatch.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class EnqueueTPUEmbeddingBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingBatch.Options()
+MERGE = EnqueueTPUEmbeddingBatch.Options.merge
 
 
 def enqueue_tpu_embedding_batch(

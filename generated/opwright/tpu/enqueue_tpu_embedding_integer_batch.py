@@ -100,11 +100,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
             OpError: the op refuses an argument.
         """
         op: EnqueueTPUEmbeddingIntegerBatch = EnqueueTPUEmbeddingIntegerBatch()
-        opts = (
-            EnqueueTPUEmbeddingIntegerBatch.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,6 +125,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingIntegerBatch.Options()
+MERGE = EnqueueTPUEmbeddingIntegerBatch.Options.merge
 
 
 def enqueue_tpu_embedding_integer_batch(

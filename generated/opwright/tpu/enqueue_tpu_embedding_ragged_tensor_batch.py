@@ -189,11 +189,7 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
         op: EnqueueTPUEmbeddingRaggedTensorBatch = (
             EnqueueTPUEmbeddingRaggedTensorBatch()
         )
-        opts = (
-            EnqueueTPUEmbeddingRaggedTensorBatch.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -234,6 +230,7 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingRaggedTensorBatch.Options()
+MERGE = EnqueueTPUEmbeddingRaggedTensorBatch.Options.merge
 
 
 def enqueue_tpu_embedding_ragged_tensor_batch(

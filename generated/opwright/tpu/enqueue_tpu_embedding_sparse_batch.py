@@ -152,11 +152,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
             OpError: the op refuses an argument.
         """
         op: EnqueueTPUEmbeddingSparseBatch = EnqueueTPUEmbeddingSparseBatch()
-        opts = (
-            EnqueueTPUEmbeddingSparseBatch.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -185,6 +181,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingSparseBatch.Options()
+MERGE = EnqueueTPUEmbeddingSparseBatch.Options.merge
 
 
 def enqueue_tpu_embedding_sparse_batch(

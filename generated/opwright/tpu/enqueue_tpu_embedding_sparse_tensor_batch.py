@@ -191,11 +191,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
         op: EnqueueTPUEmbeddingSparseTensorBatch = (
             EnqueueTPUEmbeddingSparseTensorBatch()
         )
-        opts = (
-            EnqueueTPUEmbeddingSparseTensorBatch.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -236,6 +232,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingSparseTensorBatch.Options()
+MERGE = EnqueueTPUEmbeddingSparseTensorBatch.Options.merge
 
 
 def enqueue_tpu_embedding_sparse_tensor_batch(

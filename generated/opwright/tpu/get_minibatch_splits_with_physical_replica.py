@@ -107,11 +107,11 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
             row_ids: int32.
             col_ids: int32.
             gains: float32.
-            sample_count: int. at least 1.
-            num_replica: int. at least 1.
-            table_vocab_size: int. at least 1.
-            feature_width: int. at least 1.
-            num_sc_per_chip: int. at least 1.
+            sample_count: int. At least 1.
+            num_replica: int. At least 1.
+            table_vocab_size: int. At least 1.
+            feature_width: int. At least 1.
+            num_sc_per_chip: int. At least 1.
             table_name: string.
             mini_batch_splits: string.
 

@@ -119,13 +119,13 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
             gains: float32.
             splits: int64.
             id_counts: int32.
-            sample_count: int. at least 1.
-            num_replica: int. at least 1.
-            max_minibatches_per_sc: int. at least 1.
-            max_ids_per_chip_per_sample: int. at least 1.
-            table_vocab_size: int. at least 1.
-            feature_width: int. at least 1.
-            num_sc_per_chip: int. at least 1.
+            sample_count: int. At least 1.
+            num_replica: int. At least 1.
+            max_minibatches_per_sc: int. At least 1.
+            max_ids_per_chip_per_sample: int. At least 1.
+            table_vocab_size: int. At least 1.
+            feature_width: int. At least 1.
+            num_sc_per_chip: int. At least 1.
             table_name: string.
             mini_batch_in_csr: string.
 

@@ -63,6 +63,4 @@ class GetTpuTaskId(Op):
 
 def get_tpu_task_id(*, name: str | None = None) -> GetTpuTaskId:
     """`GetTpuTaskId.create` in the current scope."""
-    return GetTpuTaskId.create(
-        Scope.current(name),
-    )
+    return GetTpuTaskId.create(Scope.current(name))

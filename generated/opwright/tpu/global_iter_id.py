@@ -65,6 +65,4 @@ class GlobalIterId(Op):
 
 def global_iter_id(*, name: str | None = None) -> GlobalIterId:
     """`GlobalIterId.create` in the current scope."""
-    return GlobalIterId.create(
-        Scope.current(name),
-    )
+    return GlobalIterId.create(Scope.current(name))

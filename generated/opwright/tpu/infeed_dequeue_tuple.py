@@ -60,7 +60,7 @@ class InfeedDequeueTuple(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             shapes: list(shape).
 
         Raises:

@@ -103,7 +103,7 @@ class InfeedEnqueue(Op):
             OpError: the op refuses an argument.
         """
         op: InfeedEnqueue = InfeedEnqueue()
-        opts = InfeedEnqueue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class InfeedEnqueue(Op):
 
 
 DEFAULTS = InfeedEnqueue.Options()
+MERGE = InfeedEnqueue.Options.merge
 
 
 def infeed_enqueue(

@@ -73,11 +73,7 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
             OpError: the op refuses an argument.
         """
         op: InfeedEnqueuePrelinearizedBuffer = InfeedEnqueuePrelinearizedBuffer()
-        opts = (
-            InfeedEnqueuePrelinearizedBuffer.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -98,6 +94,7 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
 
 
 DEFAULTS = InfeedEnqueuePrelinearizedBuffer.Options()
+MERGE = InfeedEnqueuePrelinearizedBuffer.Options.merge
 
 
 def infeed_enqueue_prelinearized_buffer(

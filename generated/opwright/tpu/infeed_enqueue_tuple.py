@@ -97,7 +97,7 @@ class InfeedEnqueueTuple(Op):
             OpError: the op refuses an argument.
         """
         op: InfeedEnqueueTuple = InfeedEnqueueTuple()
-        opts = InfeedEnqueueTuple.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,6 +129,7 @@ class InfeedEnqueueTuple(Op):
 
 
 DEFAULTS = InfeedEnqueueTuple.Options()
+MERGE = InfeedEnqueueTuple.Options.merge
 
 
 def infeed_enqueue_tuple(

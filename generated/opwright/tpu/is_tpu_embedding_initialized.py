@@ -81,7 +81,7 @@ class IsTPUEmbeddingInitialized(Op):
             OpError: the op refuses an argument.
         """
         op: IsTPUEmbeddingInitialized = IsTPUEmbeddingInitialized()
-        opts = IsTPUEmbeddingInitialized.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -99,6 +99,7 @@ class IsTPUEmbeddingInitialized(Op):
 
 
 DEFAULTS = IsTPUEmbeddingInitialized.Options()
+MERGE = IsTPUEmbeddingInitialized.Options.merge
 
 
 def is_tpu_embedding_initialized(

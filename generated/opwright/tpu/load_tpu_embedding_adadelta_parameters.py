@@ -135,11 +135,7 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
             OpError: the op refuses an argument.
         """
         op: LoadTPUEmbeddingAdadeltaParameters = LoadTPUEmbeddingAdadeltaParameters()
-        opts = (
-            LoadTPUEmbeddingAdadeltaParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -179,6 +175,7 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingAdadeltaParameters.Options()
+MERGE = LoadTPUEmbeddingAdadeltaParameters.Options.merge
 
 
 def load_tpu_embedding_adadelta_parameters(

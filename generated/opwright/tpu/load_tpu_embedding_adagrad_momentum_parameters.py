@@ -137,11 +137,7 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
         op: LoadTPUEmbeddingAdagradMomentumParameters = (
             LoadTPUEmbeddingAdagradMomentumParameters()
         )
-        opts = (
-            LoadTPUEmbeddingAdagradMomentumParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -181,6 +177,7 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingAdagradMomentumParameters.Options()
+MERGE = LoadTPUEmbeddingAdagradMomentumParameters.Options.merge
 
 
 def load_tpu_embedding_adagrad_momentum_parameters(

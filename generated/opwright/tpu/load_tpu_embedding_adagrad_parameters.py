@@ -125,11 +125,7 @@ class LoadTPUEmbeddingAdagradParameters(Op):
             OpError: the op refuses an argument.
         """
         op: LoadTPUEmbeddingAdagradParameters = LoadTPUEmbeddingAdagradParameters()
-        opts = (
-            LoadTPUEmbeddingAdagradParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +164,7 @@ class LoadTPUEmbeddingAdagradParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingAdagradParameters.Options()
+MERGE = LoadTPUEmbeddingAdagradParameters.Options.merge
 
 
 def load_tpu_embedding_adagrad_parameters(

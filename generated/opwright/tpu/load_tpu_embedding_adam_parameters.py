@@ -131,11 +131,7 @@ class LoadTPUEmbeddingADAMParameters(Op):
             OpError: the op refuses an argument.
         """
         op: LoadTPUEmbeddingADAMParameters = LoadTPUEmbeddingADAMParameters()
-        opts = (
-            LoadTPUEmbeddingADAMParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -175,6 +171,7 @@ class LoadTPUEmbeddingADAMParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingADAMParameters.Options()
+MERGE = LoadTPUEmbeddingADAMParameters.Options.merge
 
 
 def load_tpu_embedding_adam_parameters(

@@ -139,11 +139,7 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
         op: LoadTPUEmbeddingCenteredRMSPropParameters = (
             LoadTPUEmbeddingCenteredRMSPropParameters()
         )
-        opts = (
-            LoadTPUEmbeddingCenteredRMSPropParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -184,6 +180,7 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingCenteredRMSPropParameters.Options()
+MERGE = LoadTPUEmbeddingCenteredRMSPropParameters.Options.merge
 
 
 def load_tpu_embedding_centered_rms_prop_parameters(

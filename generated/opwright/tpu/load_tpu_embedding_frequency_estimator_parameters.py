@@ -134,11 +134,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
         op: LoadTPUEmbeddingFrequencyEstimatorParameters = (
             LoadTPUEmbeddingFrequencyEstimatorParameters()
         )
-        opts = (
-            LoadTPUEmbeddingFrequencyEstimatorParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +173,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingFrequencyEstimatorParameters.Options()
+MERGE = LoadTPUEmbeddingFrequencyEstimatorParameters.Options.merge
 
 
 def load_tpu_embedding_frequency_estimator_parameters(

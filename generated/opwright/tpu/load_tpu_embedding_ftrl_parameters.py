@@ -134,11 +134,7 @@ class LoadTPUEmbeddingFTRLParameters(Op):
             OpError: the op refuses an argument.
         """
         op: LoadTPUEmbeddingFTRLParameters = LoadTPUEmbeddingFTRLParameters()
-        opts = (
-            LoadTPUEmbeddingFTRLParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +174,7 @@ class LoadTPUEmbeddingFTRLParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingFTRLParameters.Options()
+MERGE = LoadTPUEmbeddingFTRLParameters.Options.merge
 
 
 def load_tpu_embedding_ftrl_parameters(

@@ -138,11 +138,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         op: LoadTPUEmbeddingMDLAdagradLightParameters = (
             LoadTPUEmbeddingMDLAdagradLightParameters()
         )
-        opts = (
-            LoadTPUEmbeddingMDLAdagradLightParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -183,6 +179,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingMDLAdagradLightParameters.Options()
+MERGE = LoadTPUEmbeddingMDLAdagradLightParameters.Options.merge
 
 
 def load_tpu_embedding_mdl_adagrad_light_parameters(

@@ -127,11 +127,7 @@ class LoadTPUEmbeddingMomentumParameters(Op):
             OpError: the op refuses an argument.
         """
         op: LoadTPUEmbeddingMomentumParameters = LoadTPUEmbeddingMomentumParameters()
-        opts = (
-            LoadTPUEmbeddingMomentumParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +166,7 @@ class LoadTPUEmbeddingMomentumParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingMomentumParameters.Options()
+MERGE = LoadTPUEmbeddingMomentumParameters.Options.merge
 
 
 def load_tpu_embedding_momentum_parameters(

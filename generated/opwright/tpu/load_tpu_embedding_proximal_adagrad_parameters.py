@@ -132,11 +132,7 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
         op: LoadTPUEmbeddingProximalAdagradParameters = (
             LoadTPUEmbeddingProximalAdagradParameters()
         )
-        opts = (
-            LoadTPUEmbeddingProximalAdagradParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -175,6 +171,7 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingProximalAdagradParameters.Options()
+MERGE = LoadTPUEmbeddingProximalAdagradParameters.Options.merge
 
 
 def load_tpu_embedding_proximal_adagrad_parameters(

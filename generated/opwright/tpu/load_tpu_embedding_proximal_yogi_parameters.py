@@ -133,11 +133,7 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
         op: LoadTPUEmbeddingProximalYogiParameters = (
             LoadTPUEmbeddingProximalYogiParameters()
         )
-        opts = (
-            LoadTPUEmbeddingProximalYogiParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +173,7 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingProximalYogiParameters.Options()
+MERGE = LoadTPUEmbeddingProximalYogiParameters.Options.merge
 
 
 def load_tpu_embedding_proximal_yogi_parameters(

@@ -133,11 +133,7 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
             OpError: the op refuses an argument.
         """
         op: LoadTPUEmbeddingRMSPropParameters = LoadTPUEmbeddingRMSPropParameters()
-        opts = (
-            LoadTPUEmbeddingRMSPropParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +173,7 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingRMSPropParameters.Options()
+MERGE = LoadTPUEmbeddingRMSPropParameters.Options.merge
 
 
 def load_tpu_embedding_rms_prop_parameters(

@@ -50,7 +50,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
 
     The update, with w a row, g its gradient and lr the learning rate:
 
-    w -= lr * g
+      w -= lr * g
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
     is unknown, or has another optimizer; a shard would be empty. NotFound or
@@ -128,11 +128,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
         op: LoadTPUEmbeddingStochasticGradientDescentParameters = (
             LoadTPUEmbeddingStochasticGradientDescentParameters()
         )
-        opts = (
-            LoadTPUEmbeddingStochasticGradientDescentParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +166,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingStochasticGradientDescentParameters.Options()
+MERGE = LoadTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
 def load_tpu_embedding_stochastic_gradient_descent_parameters(

@@ -130,7 +130,7 @@ class MergeDedupData(Op):
             OpError: the op refuses an argument.
         """
         op: MergeDedupData = MergeDedupData()
-        opts = MergeDedupData.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -157,6 +157,7 @@ class MergeDedupData(Op):
 
 
 DEFAULTS = MergeDedupData.Options()
+MERGE = MergeDedupData.Options.merge
 
 
 def merge_dedup_data(

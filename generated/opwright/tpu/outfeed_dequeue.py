@@ -100,7 +100,7 @@ class OutfeedDequeue(Op, Generic[Dtype]):
             OpError: the op refuses an argument.
         """
         op: OutfeedDequeue[UDtype] = OutfeedDequeue()
-        opts = OutfeedDequeue.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -127,6 +127,7 @@ class OutfeedDequeue(Op, Generic[Dtype]):
 
 
 DEFAULTS = OutfeedDequeue.Options()
+MERGE = OutfeedDequeue.Options.merge
 
 
 def outfeed_dequeue(

@@ -86,7 +86,7 @@ class OutfeedDequeueTuple(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             shapes: list(shape).
             options: merged field by field; the last explicit one wins.
 
@@ -94,7 +94,7 @@ class OutfeedDequeueTuple(Op):
             OpError: the op refuses an argument.
         """
         op: OutfeedDequeueTuple = OutfeedDequeueTuple()
-        opts = OutfeedDequeueTuple.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -121,6 +121,7 @@ class OutfeedDequeueTuple(Op):
 
 
 DEFAULTS = OutfeedDequeueTuple.Options()
+MERGE = OutfeedDequeueTuple.Options.merge
 
 
 def outfeed_dequeue_tuple(

@@ -67,7 +67,7 @@ class OutfeedDequeueTupleV2(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             device_ordinal: int32.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
             shapes: list(shape).
 
         Raises:

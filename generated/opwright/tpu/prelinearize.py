@@ -100,7 +100,7 @@ class Prelinearize(Op):
             OpError: the op refuses an argument.
         """
         op: Prelinearize = Prelinearize()
-        opts = Prelinearize.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -123,6 +123,7 @@ class Prelinearize(Op):
 
 
 DEFAULTS = Prelinearize.Options()
+MERGE = Prelinearize.Options.merge
 
 
 def prelinearize(

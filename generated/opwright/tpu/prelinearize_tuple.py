@@ -96,7 +96,7 @@ class PrelinearizeTuple(Op):
             OpError: the op refuses an argument.
         """
         op: PrelinearizeTuple = PrelinearizeTuple()
-        opts = PrelinearizeTuple.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class PrelinearizeTuple(Op):
 
 
 DEFAULTS = PrelinearizeTuple.Options()
+MERGE = PrelinearizeTuple.Options.merge
 
 
 def prelinearize_tuple(

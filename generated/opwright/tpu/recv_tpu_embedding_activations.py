@@ -67,7 +67,7 @@ class RecvTPUEmbeddingActivations(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_outputs: int. at least 1. Number of outputs: features, or tables where
+            num_outputs: int. At least 1. Number of outputs: features, or tables where
                 the configuration has no features.
             config: string. Serialized TPUEmbeddingConfiguration, the one that the
                 system was configured with.

@@ -106,7 +106,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            NumTables: int. at least 1. Number of tables in the configuration.
+            NumTables: int. At least 1. Number of tables in the configuration.
             config: string. Serialized TPUEmbeddingConfiguration, the one that the
                 system was configured with.
             num_shards: int. Number of shards that each table is cut into: the hosts of

@@ -132,11 +132,7 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
         op: RetrieveTPUEmbeddingAdadeltaParameters = (
             RetrieveTPUEmbeddingAdadeltaParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingAdadeltaParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +169,7 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingAdadeltaParameters.Options()
+MERGE = RetrieveTPUEmbeddingAdadeltaParameters.Options.merge
 
 
 def retrieve_tpu_embedding_adadelta_parameters(

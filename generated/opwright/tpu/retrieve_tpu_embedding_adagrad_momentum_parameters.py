@@ -134,11 +134,7 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
         op: RetrieveTPUEmbeddingAdagradMomentumParameters = (
             RetrieveTPUEmbeddingAdagradMomentumParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingAdagradMomentumParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -175,6 +171,7 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingAdagradMomentumParameters.Options()
+MERGE = RetrieveTPUEmbeddingAdagradMomentumParameters.Options.merge
 
 
 def retrieve_tpu_embedding_adagrad_momentum_parameters(

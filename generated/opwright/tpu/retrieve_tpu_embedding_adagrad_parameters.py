@@ -127,11 +127,7 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
         op: RetrieveTPUEmbeddingAdagradParameters = (
             RetrieveTPUEmbeddingAdagradParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingAdagradParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +164,7 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingAdagradParameters.Options()
+MERGE = RetrieveTPUEmbeddingAdagradParameters.Options.merge
 
 
 def retrieve_tpu_embedding_adagrad_parameters(

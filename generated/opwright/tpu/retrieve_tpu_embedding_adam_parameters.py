@@ -129,11 +129,7 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
             OpError: the op refuses an argument.
         """
         op: RetrieveTPUEmbeddingADAMParameters = RetrieveTPUEmbeddingADAMParameters()
-        opts = (
-            RetrieveTPUEmbeddingADAMParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -170,6 +166,7 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingADAMParameters.Options()
+MERGE = RetrieveTPUEmbeddingADAMParameters.Options.merge
 
 
 def retrieve_tpu_embedding_adam_parameters(

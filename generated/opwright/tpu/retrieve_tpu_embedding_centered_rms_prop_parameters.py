@@ -136,11 +136,7 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
         op: RetrieveTPUEmbeddingCenteredRMSPropParameters = (
             RetrieveTPUEmbeddingCenteredRMSPropParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingCenteredRMSPropParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +173,7 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingCenteredRMSPropParameters.Options()
+MERGE = RetrieveTPUEmbeddingCenteredRMSPropParameters.Options.merge
 
 
 def retrieve_tpu_embedding_centered_rms_prop_parameters(

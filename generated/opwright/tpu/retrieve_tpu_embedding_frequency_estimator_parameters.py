@@ -131,11 +131,7 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
         op: RetrieveTPUEmbeddingFrequencyEstimatorParameters = (
             RetrieveTPUEmbeddingFrequencyEstimatorParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +168,7 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options()
+MERGE = RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options.merge
 
 
 def retrieve_tpu_embedding_frequency_estimator_parameters(

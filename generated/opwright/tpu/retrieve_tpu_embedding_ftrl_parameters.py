@@ -132,11 +132,7 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
             OpError: the op refuses an argument.
         """
         op: RetrieveTPUEmbeddingFTRLParameters = RetrieveTPUEmbeddingFTRLParameters()
-        opts = (
-            RetrieveTPUEmbeddingFTRLParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +169,7 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingFTRLParameters.Options()
+MERGE = RetrieveTPUEmbeddingFTRLParameters.Options.merge
 
 
 def retrieve_tpu_embedding_ftrl_parameters(

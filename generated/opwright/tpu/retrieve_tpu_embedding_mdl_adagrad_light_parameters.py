@@ -133,11 +133,7 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
         op: RetrieveTPUEmbeddingMDLAdagradLightParameters = (
             RetrieveTPUEmbeddingMDLAdagradLightParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingMDLAdagradLightParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -174,6 +170,7 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options()
+MERGE = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options.merge
 
 
 def retrieve_tpu_embedding_mdl_adagrad_light_parameters(

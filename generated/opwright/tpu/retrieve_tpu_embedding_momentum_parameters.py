@@ -126,11 +126,7 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
         op: RetrieveTPUEmbeddingMomentumParameters = (
             RetrieveTPUEmbeddingMomentumParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingMomentumParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -167,6 +163,7 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingMomentumParameters.Options()
+MERGE = RetrieveTPUEmbeddingMomentumParameters.Options.merge
 
 
 def retrieve_tpu_embedding_momentum_parameters(

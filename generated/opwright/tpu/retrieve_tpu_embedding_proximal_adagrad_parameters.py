@@ -131,11 +131,7 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
         op: RetrieveTPUEmbeddingProximalAdagradParameters = (
             RetrieveTPUEmbeddingProximalAdagradParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingProximalAdagradParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +168,7 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingProximalAdagradParameters.Options()
+MERGE = RetrieveTPUEmbeddingProximalAdagradParameters.Options.merge
 
 
 def retrieve_tpu_embedding_proximal_adagrad_parameters(

@@ -130,11 +130,7 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
         op: RetrieveTPUEmbeddingProximalYogiParameters = (
             RetrieveTPUEmbeddingProximalYogiParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingProximalYogiParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -171,6 +167,7 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingProximalYogiParameters.Options()
+MERGE = RetrieveTPUEmbeddingProximalYogiParameters.Options.merge
 
 
 def retrieve_tpu_embedding_proximal_yogi_parameters(

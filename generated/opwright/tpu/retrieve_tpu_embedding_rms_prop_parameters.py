@@ -131,11 +131,7 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
         op: RetrieveTPUEmbeddingRMSPropParameters = (
             RetrieveTPUEmbeddingRMSPropParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingRMSPropParameters.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +168,7 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingRMSPropParameters.Options()
+MERGE = RetrieveTPUEmbeddingRMSPropParameters.Options.merge
 
 
 def retrieve_tpu_embedding_rms_prop_parameters(

@@ -49,7 +49,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
 
     The update, with w a row, g its gradient and lr the learning rate:
 
-    w -= lr * g
+      w -= lr * g
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
     is unknown, or has another optimizer; a shard would be empty. NotFound or
@@ -129,13 +129,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
         op: RetrieveTPUEmbeddingStochasticGradientDescentParameters = (
             RetrieveTPUEmbeddingStochasticGradientDescentParameters()
         )
-        opts = (
-            RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +166,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options()
+MERGE = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
 def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(

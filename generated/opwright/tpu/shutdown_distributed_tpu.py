@@ -54,6 +54,4 @@ class ShutdownDistributedTPU(Op):
 
 def shutdown_distributed_tpu(*, name: str | None = None) -> ShutdownDistributedTPU:
     """`ShutdownDistributedTPU.create` in the current scope."""
-    return ShutdownDistributedTPU.create(
-        Scope.current(name),
-    )
+    return ShutdownDistributedTPU.create(Scope.current(name))

@@ -65,6 +65,4 @@ class ShutdownTPUSystem(Op):
 
 def shutdown_tpu_system(*, name: str | None = None) -> ShutdownTPUSystem:
     """`ShutdownTPUSystem.create` in the current scope."""
-    return ShutdownTPUSystem.create(
-        Scope.current(name),
-    )
+    return ShutdownTPUSystem.create(Scope.current(name))

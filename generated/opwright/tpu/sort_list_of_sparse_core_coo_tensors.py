@@ -104,13 +104,13 @@ class SortListOfSparseCoreCooTensors(Op):
                 feature; one a feature.
             col_offset_list: list(int). First row of each feature's table in the stacked
                 table; features with the same offset look up the same table.
-            num_replica: int. at least 1. Number of chips; with `num_sc_per_chip` it
+            num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it
                 makes the number of SparseCores.
-            table_vocab_size: int. at least 1. Number of rows of the stacked table.
-            feature_width: int. at least 1. Number of columns of the table.
-            num_sc_per_chip: int. at least 1. Number of SparseCores of a chip.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard may get.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            table_vocab_size: int. At least 1. Number of rows of the stacked table.
+            feature_width: int. At least 1. Number of columns of the table.
+            num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard may get.
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard may be asked for.
             table_name: string. Name of the stacked table, for messages and statistics.
 

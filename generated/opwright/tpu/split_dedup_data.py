@@ -140,7 +140,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
             OpError: the op refuses an argument.
         """
         op: SplitDedupData[UIntegerType, UFloatType] = SplitDedupData()
-        opts = SplitDedupData.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -175,6 +175,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
 
 
 DEFAULTS = SplitDedupData.Options()
+MERGE = SplitDedupData.Options.merge
 
 
 def split_dedup_data(

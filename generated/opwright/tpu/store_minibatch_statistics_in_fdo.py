@@ -66,10 +66,10 @@ class StoreMinibatchStatisticsInFdo(Op):
             program_key: string.
             max_ids: int32.
             max_uniques: int32.
-            sample_count: int. at least 1.
-            num_replica: int. at least 1.
-            feature_width: int. at least 1.
-            num_sc_per_chip: int. at least 1.
+            sample_count: int. At least 1.
+            num_replica: int. At least 1.
+            feature_width: int. At least 1.
+            num_sc_per_chip: int. At least 1.
             table_name: string.
             mini_batch_splits: string.
 

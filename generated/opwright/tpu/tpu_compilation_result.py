@@ -63,6 +63,4 @@ class TPUCompilationResult(Op):
 
 def tpu_compilation_result(*, name: str | None = None) -> TPUCompilationResult:
     """`TPUCompilationResult.create` in the current scope."""
-    return TPUCompilationResult.create(
-        Scope.current(name),
-    )
+    return TPUCompilationResult.create(Scope.current(name))

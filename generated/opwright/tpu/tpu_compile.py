@@ -79,7 +79,7 @@ class TPUCompile(Op):
             scope: graph, name, device and control dependencies of the op.
             dynamic_shapes: list of `NumDynamicShapes` tensors, each int64.
             guaranteed_constants: list of tensors of `Tguaranteed_constants`.
-            num_computations: int. at least 0.
+            num_computations: int. At least 0.
             function: func.
             metadata: string.
 

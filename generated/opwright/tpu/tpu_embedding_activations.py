@@ -65,9 +65,9 @@ class TPUEmbeddingActivations(Op):
                 table; its value is not read.
             sliced_activations: float32, any. Activations, or a part of them, from
                 RecvTPUEmbeddingActivations.
-            table_id: int. at least 0. Position in the configuration of the table that
+            table_id: int. At least 0. Position in the configuration of the table that
                 the activations come from.
-            lookup_id: int. at least 0. Number of the lookup in that table that produced
+            lookup_id: int. At least 0. Number of the lookup in that table that produced
                 them.
 
         Raises:

@@ -67,7 +67,7 @@ class TPUExecute(Op):
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Targs`.
             key: string.
-            Tresults: list(dtype). at least 0 values.
+            Tresults: list(dtype).
 
         Raises:
             OpError: the op refuses an argument.

@@ -71,9 +71,9 @@ class TPUExecuteAndUpdateVariables(Op):
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Targs`.
             key: string.
-            Tresults: list(dtype). at least 0 values.
-            device_var_reads_indices: list(int). at least 0 values.
-            device_var_updates_indices: list(int). at least 0 values.
+            Tresults: list(dtype).
+            device_var_reads_indices: list(int).
+            device_var_updates_indices: list(int).
 
         Raises:
             OpError: the op refuses an argument.

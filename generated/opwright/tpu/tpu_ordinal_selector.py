@@ -67,6 +67,4 @@ class TPUOrdinalSelector(Op):
 
 def tpu_ordinal_selector(*, name: str | None = None) -> TPUOrdinalSelector:
     """`TPUOrdinalSelector.create` in the current scope."""
-    return TPUOrdinalSelector.create(
-        Scope.current(name),
-    )
+    return TPUOrdinalSelector.create(Scope.current(name))

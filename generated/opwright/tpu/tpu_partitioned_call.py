@@ -92,7 +92,7 @@ class TPUPartitionedCall(Op):
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Tin`.
             device_ordinal: int32.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
             f: func.
             options: merged field by field; the last explicit one wins.
 
@@ -100,7 +100,7 @@ class TPUPartitionedCall(Op):
             OpError: the op refuses an argument.
         """
         op: TPUPartitionedCall = TPUPartitionedCall()
-        opts = TPUPartitionedCall.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -129,6 +129,7 @@ class TPUPartitionedCall(Op):
 
 
 DEFAULTS = TPUPartitionedCall.Options()
+MERGE = TPUPartitionedCall.Options.merge
 
 
 def tpu_partitioned_call(

@@ -88,7 +88,7 @@ class TPUPartitionedInput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TPUPartitionedInput[U] = TPUPartitionedInput()
-        opts = TPUPartitionedInput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -109,6 +109,7 @@ class TPUPartitionedInput(Op, Generic[T]):
 
 
 DEFAULTS = TPUPartitionedInput.Options()
+MERGE = TPUPartitionedInput.Options.merge
 
 
 def tpu_partitioned_input(

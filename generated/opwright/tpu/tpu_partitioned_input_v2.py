@@ -93,7 +93,7 @@ class TPUPartitionedInputV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TPUPartitionedInputV2[U] = TPUPartitionedInputV2()
-        opts = TPUPartitionedInputV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class TPUPartitionedInputV2(Op, Generic[T]):
 
 
 DEFAULTS = TPUPartitionedInputV2.Options()
+MERGE = TPUPartitionedInputV2.Options.merge
 
 
 def tpu_partitioned_input_v2(

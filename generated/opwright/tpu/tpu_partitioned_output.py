@@ -77,14 +77,14 @@ class TPUPartitionedOutput(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             inputs: `T`.
-            num_splits: int. at least 1.
+            num_splits: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: TPUPartitionedOutput[U] = TPUPartitionedOutput()
-        opts = TPUPartitionedOutput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -110,6 +110,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
 
 DEFAULTS = TPUPartitionedOutput.Options()
+MERGE = TPUPartitionedOutput.Options.merge
 
 
 def tpu_partitioned_output(

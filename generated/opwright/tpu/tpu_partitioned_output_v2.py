@@ -57,7 +57,7 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             inputs: `T`.
-            num_splits: int. at least 1.
+            num_splits: int. At least 1.
             partition_dims: list(int).
 
         Raises:

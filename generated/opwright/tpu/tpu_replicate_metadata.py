@@ -179,14 +179,14 @@ class TPUReplicateMetadata(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_replicas: int. at least 0.
+            num_replicas: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: TPUReplicateMetadata = TPUReplicateMetadata()
-        opts = TPUReplicateMetadata.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -247,6 +247,7 @@ class TPUReplicateMetadata(Op):
 
 
 DEFAULTS = TPUReplicateMetadata.Options()
+MERGE = TPUReplicateMetadata.Options.merge
 
 
 def tpu_replicate_metadata(

@@ -106,7 +106,7 @@ class TPUReplicatedInput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: TPUReplicatedInput[U] = TPUReplicatedInput()
-        opts = TPUReplicatedInput.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class TPUReplicatedInput(Op, Generic[T]):
 
 
 DEFAULTS = TPUReplicatedInput.Options()
+MERGE = TPUReplicatedInput.Options.merge
 
 
 def tpu_replicated_input(

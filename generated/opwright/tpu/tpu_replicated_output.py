@@ -54,7 +54,7 @@ class TPUReplicatedOutput(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            num_replicas: int. at least 1.
+            num_replicas: int. At least 1.
 
         Raises:
             OpError: the op refuses an argument.

@@ -65,6 +65,4 @@ class TPURoundRobin(Op):
 
 def tpu_round_robin(*, name: str | None = None) -> TPURoundRobin:
     """`TPURoundRobin.create` in the current scope."""
-    return TPURoundRobin.create(
-        Scope.current(name),
-    )
+    return TPURoundRobin.create(Scope.current(name))

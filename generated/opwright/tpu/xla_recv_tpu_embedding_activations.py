@@ -75,7 +75,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
             scope: graph, name, device and control dependencies of the op.
             deduplication_data: variant, []. Deduplication data of the step, an XLA
                 tuple from XlaRecvTPUEmbeddingDeduplicationData or MergeDedupData.
-            num_tables: int. at least 1. Number of outputs: features, or tables where
+            num_tables: int. At least 1. Number of outputs: features, or tables where
                 the configuration has no features.
             config: string. Serialized TPUEmbeddingConfiguration, the one that the
                 system was configured with.

@@ -84,7 +84,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
             scope: graph, name, device and control dependencies of the op.
             deduplication_data: variant, []. Deduplication data of the step, an XLA
                 tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
-            num_tables: int. at least 1. Number of outputs: features, or tables where
+            num_tables: int. At least 1. Number of outputs: features, or tables where
                 the configuration has no features.
             config: string. Serialized TPUEmbeddingConfiguration, the one that the
                 system was configured with.

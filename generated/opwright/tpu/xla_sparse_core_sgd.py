@@ -32,7 +32,7 @@ class XlaSparseCoreSgd(Op):
     indices must be distinct: of two equal ones either may win. With w a row, g its
     gradient and lr the learning rate,
 
-    w -= lr * g
+      w -= lr * g
 
     TensorFlow compiles the op into TPU computations only; it has no kernel for other
     devices.

@@ -93,10 +93,10 @@ class XlaSparseDenseMatmul(Op):
             values: float32, [triples]. Gain of each triple.
             offsets: uint32, []. Number of triples that count; the rest is padding.
             embedding_table: float32, [rows, width]. This device's part of the table.
-            max_ids_per_partition: int. at least 0. Most triples that a shard may get.
-            max_unique_ids_per_partition: int. at least 0. Most distinct rows that a
+            max_ids_per_partition: int. At least 0. Most triples that a shard may get.
+            max_unique_ids_per_partition: int. At least 0. Most distinct rows that a
                 shard may be asked for.
-            input_size: int. at least 0. Number of samples.
+            input_size: int. At least 0. Number of samples.
 
         Raises:
             OpError: the op refuses an argument.

@@ -71,7 +71,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
     num_weights]; they are summed over the samples of all devices, and the weights move
     against them:
 
-    weights -= combiner_weights_learning_rate * sum of their gradients
+      weights -= combiner_weights_learning_rate * sum of their gradients
 
     Then the SparseCores update the table. With g the sum of the gradients of a row over
     all its occurrences, w the row and lr the learning rate,
@@ -209,8 +209,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
             embedding_table: float32, [rows, width]. This device's part of the table, w.
             accumulator: float32, [rows, width]. Accumulated squared gradients, a, row
                 by row with the table.
-            max_valency: int. at least 0. Most ids that a sample may have.
-            num_weights: int. at least 0. Number of weights of the combiner; 0 means
+            max_valency: int. At least 0. Most ids that a sample may have.
+            num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
             combiner_table_vjp_computation: func. Function for the gradients of the
                 rows.
@@ -226,13 +226,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -311,6 +305,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input(

@@ -76,7 +76,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
     num_weights]; they are summed over the samples of all devices, and the weights move
     against them:
 
-    weights -= combiner_weights_learning_rate * sum of their gradients
+      weights -= combiner_weights_learning_rate * sum of their gradients
 
     Then the SparseCores update the table. With g the sum of the gradients of a row over
     all its occurrences, w the row and lr the learning rate,
@@ -235,8 +235,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
             beta1: float. Decay of the first moment, for a step.
             beta2: float. Decay of the second moment, for a step.
             epsilon: float. Small number that keeps the divisor from zero.
-            max_valency: int. at least 0. Most ids that a sample may have.
-            num_weights: int. at least 0. Number of weights of the combiner; 0 means
+            max_valency: int. At least 0. Most ids that a sample may have.
+            num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
             combiner_table_vjp_computation: func. Function for the gradients of the
                 rows.
@@ -252,13 +252,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -352,6 +346,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(

@@ -74,7 +74,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     num_weights]; they are summed over the samples of all devices, and the weights move
     against them:
 
-    weights -= combiner_weights_learning_rate * sum of their gradients
+      weights -= combiner_weights_learning_rate * sum of their gradients
 
     Then the SparseCores update the tables.
 
@@ -189,8 +189,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
                 optimizer's function takes after the tables, such as the learning rate.
             combiner_weights_learning_rate: float32, []. Learning rate of the combiner's
                 weights.
-            max_valency: int. at least 0. Most ids that a sample may have.
-            num_weights: int. at least 0. Number of weights of the combiner; 0 means
+            max_valency: int. At least 0. Most ids that a sample may have.
+            num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
             combiner_table_vjp_computation: func. Function for the gradients of the
                 rows.
@@ -208,13 +208,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -284,6 +278,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(

@@ -77,7 +77,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
     num_weights]; they are summed over the samples of all devices, and the weights move
     against them:
 
-    weights -= combiner_weights_learning_rate * sum of their gradients
+      weights -= combiner_weights_learning_rate * sum of their gradients
 
     Then the SparseCores update the table. With g the sum of the gradients of a row over
     all its occurrences, w the row and lr the learning rate,
@@ -243,8 +243,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
             l1_regularization_strength: float. L1 regularization, which makes small
                 weights zero.
             l2_regularization_strength: float. L2 regularization, which shrinks weights.
-            max_valency: int. at least 0. Most ids that a sample may have.
-            num_weights: int. at least 0. Number of weights of the combiner; 0 means
+            max_valency: int. At least 0. Most ids that a sample may have.
+            num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
             combiner_table_vjp_computation: func. Function for the gradients of the
                 rows.
@@ -260,13 +260,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -363,6 +357,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(

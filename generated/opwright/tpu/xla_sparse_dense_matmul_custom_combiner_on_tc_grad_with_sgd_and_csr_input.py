@@ -70,12 +70,12 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
     num_weights]; they are summed over the samples of all devices, and the weights move
     against them:
 
-    weights -= combiner_weights_learning_rate * sum of their gradients
+      weights -= combiner_weights_learning_rate * sum of their gradients
 
     Then the SparseCores update the table. With g the sum of the gradients of a row over
     all its occurrences, w the row and lr the learning rate,
 
-    w -= lr * g
+      w -= lr * g
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
@@ -200,8 +200,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
             combiner_weights_learning_rate: float32, []. Learning rate of the combiner's
                 weights.
             embedding_table: float32, [rows, width]. This device's part of the table, w.
-            max_valency: int. at least 0. Most ids that a sample may have.
-            num_weights: int. at least 0. Number of weights of the combiner; 0 means
+            max_valency: int. At least 0. Most ids that a sample may have.
+            num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
             combiner_table_vjp_computation: func. Function for the gradients of the
                 rows.
@@ -217,13 +217,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -296,6 +290,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(

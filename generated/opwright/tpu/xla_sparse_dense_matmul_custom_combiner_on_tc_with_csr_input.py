@@ -148,16 +148,16 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
             embedding_table: float32, [rows, width]. This device's part of the table.
             weights: float32, [num_weights]. Weights of the combiner, the same on all
                 devices; ignored if `num_weights` is 0.
-            input_size: int. at least 0. Number of samples of a device.
-            max_valency: int. at least 0. Most ids that a sample may have.
-            num_weights: int. at least 0. Number of weights of the combiner; 0 means
+            input_size: int. At least 0. Number of samples of a device.
+            max_valency: int. At least 0. Most ids that a sample may have.
+            num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
             combiner_computation: func. Function that combines the rows of all samples.
             quantization_config_low: float. Lower end to which values are clipped before
                 they are quantized.
             quantization_config_high: float. Upper end to which values are clipped
                 before they are quantized.
-            quantization_config_num_buckets: int. at least 0. Number of levels between
+            quantization_config_num_buckets: int. At least 0. Number of levels between
                 the ends, for simulated quantization; 0 turns it off, and the ends are
                 ignored.
             table_name: string. Name of the stacked table, by which the TPU runtime
@@ -170,11 +170,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         op: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput = (
             XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -238,6 +234,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options()
+MERGE = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(

@@ -168,11 +168,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
         op: XlaSparseDenseMatmulGradWithAdagradAndCsrInput = (
             XlaSparseDenseMatmulGradWithAdagradAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -225,6 +221,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(

@@ -164,9 +164,9 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
                 by row with the table.
             num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
                 that the buffers hold for each SparseCore.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
@@ -178,13 +178,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -243,6 +237,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(

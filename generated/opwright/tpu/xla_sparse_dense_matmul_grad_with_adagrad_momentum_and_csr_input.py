@@ -193,13 +193,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         op: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput = (
             XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -273,6 +267,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(

@@ -192,9 +192,9 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
             beta1: float. Decay of the momentum, for a step.
             beta2: float. Decay of the accumulator, for a step; 1 makes it a plain sum.
             epsilon: float. Small number that keeps the divisor from zero.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
@@ -206,13 +206,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options.merge(
-                options
-            )
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -292,6 +286,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(

@@ -191,11 +191,7 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
         op: XlaSparseDenseMatmulGradWithAdamAndCsrInput = (
             XlaSparseDenseMatmulGradWithAdamAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -264,6 +260,7 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(

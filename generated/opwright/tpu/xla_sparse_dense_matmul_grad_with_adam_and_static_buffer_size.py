@@ -187,9 +187,9 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
             beta1: float. Decay of the first moment, for a step.
             beta2: float. Decay of the second moment, for a step.
             epsilon: float. Small number that keeps the divisor from zero.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
@@ -201,11 +201,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -280,6 +276,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(

@@ -165,11 +165,7 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         op: XlaSparseDenseMatmulGradWithCsrInput[U] = (
             XlaSparseDenseMatmulGradWithCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -217,6 +213,7 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithCsrInput.Options()
+MERGE = XlaSparseDenseMatmulGradWithCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_csr_input(

@@ -199,11 +199,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
         op: XlaSparseDenseMatmulGradWithFtrlAndCsrInput = (
             XlaSparseDenseMatmulGradWithFtrlAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -277,6 +273,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(

@@ -195,9 +195,9 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
             l1_regularization_strength: float. L1 regularization, which makes small
                 weights zero.
             l2_regularization_strength: float. L2 regularization, which shrinks weights.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
@@ -209,11 +209,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -293,6 +289,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(

@@ -51,7 +51,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
     times the gradient of their sample. Rows that were not looked up keep their values.
     For the others, with w the row and lr the learning rate,
 
-    w -= lr * g
+      w -= lr * g
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
@@ -164,11 +164,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
         op: XlaSparseDenseMatmulGradWithSgdAndCsrInput = (
             XlaSparseDenseMatmulGradWithSgdAndCsrInput()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -219,6 +215,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options()
+MERGE = XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(

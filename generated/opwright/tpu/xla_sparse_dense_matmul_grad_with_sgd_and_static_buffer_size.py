@@ -53,7 +53,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
     times the gradient of their sample. Rows that were not looked up keep their values.
     For the others, with w the row and lr the learning rate,
 
-    w -= lr * g
+      w -= lr * g
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
@@ -159,9 +159,9 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
             embedding_table: float32, [rows, width]. This device's part of the table, w.
             num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
                 that the buffers hold for each SparseCore.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
@@ -173,11 +173,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
         op: XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize = (
             XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -234,6 +230,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(

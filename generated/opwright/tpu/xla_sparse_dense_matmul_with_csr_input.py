@@ -139,12 +139,12 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
             embedding_table: `T`, [rows, width]. This device's part of the table.
             num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
                 that the buffers hold for each SparseCore.
-            input_size: int. at least 0. Number of samples of a device.
+            input_size: int. At least 0. Number of samples of a device.
             quantization_config_low: float. Lower end to which values are clipped before
                 they are quantized.
             quantization_config_high: float. Upper end to which values are clipped
                 before they are quantized.
-            quantization_config_num_buckets: int. at least 0. Number of levels between
+            quantization_config_num_buckets: int. At least 0. Number of levels between
                 the ends, for simulated quantization; 0 turns it off, and the ends are
                 ignored.
             table_name: string. Name of the stacked table, by which the TPU runtime
@@ -155,11 +155,7 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: XlaSparseDenseMatmulWithCsrInput[U] = XlaSparseDenseMatmulWithCsrInput()
-        opts = (
-            XlaSparseDenseMatmulWithCsrInput.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -212,6 +208,7 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
 
 
 DEFAULTS = XlaSparseDenseMatmulWithCsrInput.Options()
+MERGE = XlaSparseDenseMatmulWithCsrInput.Options.merge
 
 
 def xla_sparse_dense_matmul_with_csr_input(

@@ -134,17 +134,17 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
             embedding_table: float32, [rows, width]. This device's part of the table.
             num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
                 that the buffers hold for each SparseCore.
-            input_size: int. at least 0. Number of samples of a device.
+            input_size: int. At least 0. Number of samples of a device.
             quantization_config_low: float. Lower end to which values are clipped before
                 they are quantized.
             quantization_config_high: float. Upper end to which values are clipped
                 before they are quantized.
-            quantization_config_num_buckets: int. at least 0. Number of levels between
+            quantization_config_num_buckets: int. At least 0. Number of levels between
                 the ends, for simulated quantization; 0 turns it off, and the ends are
                 ignored.
-            max_ids_per_sparse_core: int. at least 1. Most triples that a shard gets
+            max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. at least 1. Most distinct rows that a
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard is asked for by one SparseCore in a minibatch; sizes buffers on
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
@@ -156,11 +156,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
         op: XlaSparseDenseMatmulWithStaticBufferSize = (
             XlaSparseDenseMatmulWithStaticBufferSize()
         )
-        opts = (
-            XlaSparseDenseMatmulWithStaticBufferSize.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -219,6 +215,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulWithStaticBufferSize.Options()
+MERGE = XlaSparseDenseMatmulWithStaticBufferSize.Options.merge
 
 
 def xla_sparse_dense_matmul_with_static_buffer_size(

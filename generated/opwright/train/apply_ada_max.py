@@ -122,7 +122,7 @@ class ApplyAdaMax(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyAdaMax[U] = ApplyAdaMax()
-        opts = ApplyAdaMax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class ApplyAdaMax(Op, Generic[T]):
 
 
 DEFAULTS = ApplyAdaMax.Options()
+MERGE = ApplyAdaMax.Options.merge
 
 
 def apply_ada_max(

@@ -116,7 +116,7 @@ class ApplyAdadelta(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyAdadelta[U] = ApplyAdadelta()
-        opts = ApplyAdadelta.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class ApplyAdadelta(Op, Generic[T]):
 
 
 DEFAULTS = ApplyAdadelta.Options()
+MERGE = ApplyAdadelta.Options.merge
 
 
 def apply_adadelta(

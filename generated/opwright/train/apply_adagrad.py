@@ -113,7 +113,7 @@ class ApplyAdagrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyAdagrad[U] = ApplyAdagrad()
-        opts = ApplyAdagrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class ApplyAdagrad(Op, Generic[T]):
 
 
 DEFAULTS = ApplyAdagrad.Options()
+MERGE = ApplyAdagrad.Options.merge
 
 
 def apply_adagrad(

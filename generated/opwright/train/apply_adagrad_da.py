@@ -121,7 +121,7 @@ class ApplyAdagradDA(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyAdagradDA[U] = ApplyAdagradDA()
-        opts = ApplyAdagradDA.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -161,6 +161,7 @@ class ApplyAdagradDA(Op, Generic[T]):
 
 
 DEFAULTS = ApplyAdagradDA.Options()
+MERGE = ApplyAdagradDA.Options.merge
 
 
 def apply_adagrad_da(

@@ -117,7 +117,7 @@ class ApplyAdagradV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyAdagradV2[U] = ApplyAdagradV2()
-        opts = ApplyAdagradV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class ApplyAdagradV2(Op, Generic[T]):
 
 
 DEFAULTS = ApplyAdagradV2.Options()
+MERGE = ApplyAdagradV2.Options.merge
 
 
 def apply_adagrad_v2(

@@ -132,7 +132,7 @@ class ApplyAdam(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyAdam[U] = ApplyAdam()
-        opts = ApplyAdam.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -167,6 +167,7 @@ class ApplyAdam(Op, Generic[T]):
 
 
 DEFAULTS = ApplyAdam.Options()
+MERGE = ApplyAdam.Options.merge
 
 
 def apply_adam(

@@ -116,7 +116,7 @@ class ApplyAddSign(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyAddSign[U] = ApplyAddSign()
-        opts = ApplyAddSign.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class ApplyAddSign(Op, Generic[T]):
 
 
 DEFAULTS = ApplyAddSign.Options()
+MERGE = ApplyAddSign.Options.merge
 
 
 def apply_add_sign(

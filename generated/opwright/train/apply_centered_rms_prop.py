@@ -122,7 +122,7 @@ class ApplyCenteredRMSProp(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyCenteredRMSProp[U] = ApplyCenteredRMSProp()
-        opts = ApplyCenteredRMSProp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +154,7 @@ class ApplyCenteredRMSProp(Op, Generic[T]):
 
 
 DEFAULTS = ApplyCenteredRMSProp.Options()
+MERGE = ApplyCenteredRMSProp.Options.merge
 
 
 def apply_centered_rms_prop(

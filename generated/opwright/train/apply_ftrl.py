@@ -128,7 +128,7 @@ class ApplyFtrl(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyFtrl[U] = ApplyFtrl()
-        opts = ApplyFtrl.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -164,6 +164,7 @@ class ApplyFtrl(Op, Generic[T]):
 
 
 DEFAULTS = ApplyFtrl.Options()
+MERGE = ApplyFtrl.Options.merge
 
 
 def apply_ftrl(

@@ -131,7 +131,7 @@ class ApplyFtrlV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyFtrlV2[U] = ApplyFtrlV2()
-        opts = ApplyFtrlV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +168,7 @@ class ApplyFtrlV2(Op, Generic[T]):
 
 
 DEFAULTS = ApplyFtrlV2.Options()
+MERGE = ApplyFtrlV2.Options.merge
 
 
 def apply_ftrl_v2(

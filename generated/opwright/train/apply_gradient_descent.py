@@ -103,7 +103,7 @@ class ApplyGradientDescent(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyGradientDescent[U] = ApplyGradientDescent()
-        opts = ApplyGradientDescent.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -126,6 +126,7 @@ class ApplyGradientDescent(Op, Generic[T]):
 
 
 DEFAULTS = ApplyGradientDescent.Options()
+MERGE = ApplyGradientDescent.Options.merge
 
 
 def apply_gradient_descent(

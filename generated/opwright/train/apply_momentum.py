@@ -117,7 +117,7 @@ class ApplyMomentum(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyMomentum[U] = ApplyMomentum()
-        opts = ApplyMomentum.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -147,6 +147,7 @@ class ApplyMomentum(Op, Generic[T]):
 
 
 DEFAULTS = ApplyMomentum.Options()
+MERGE = ApplyMomentum.Options.merge
 
 
 def apply_momentum(

@@ -116,7 +116,7 @@ class ApplyPowerSign(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyPowerSign[U] = ApplyPowerSign()
-        opts = ApplyPowerSign.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class ApplyPowerSign(Op, Generic[T]):
 
 
 DEFAULTS = ApplyPowerSign.Options()
+MERGE = ApplyPowerSign.Options.merge
 
 
 def apply_power_sign(

@@ -113,7 +113,7 @@ class ApplyProximalAdagrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyProximalAdagrad[U] = ApplyProximalAdagrad()
-        opts = ApplyProximalAdagrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class ApplyProximalAdagrad(Op, Generic[T]):
 
 
 DEFAULTS = ApplyProximalAdagrad.Options()
+MERGE = ApplyProximalAdagrad.Options.merge
 
 
 def apply_proximal_adagrad(

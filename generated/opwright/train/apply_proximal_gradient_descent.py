@@ -110,9 +110,7 @@ class ApplyProximalGradientDescent(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyProximalGradientDescent[U] = ApplyProximalGradientDescent()
-        opts = (
-            ApplyProximalGradientDescent.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +138,7 @@ class ApplyProximalGradientDescent(Op, Generic[T]):
 
 
 DEFAULTS = ApplyProximalGradientDescent.Options()
+MERGE = ApplyProximalGradientDescent.Options.merge
 
 
 def apply_proximal_gradient_descent(

@@ -119,7 +119,7 @@ class ApplyRMSProp(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ApplyRMSProp[U] = ApplyRMSProp()
-        opts = ApplyRMSProp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -150,6 +150,7 @@ class ApplyRMSProp(Op, Generic[T]):
 
 
 DEFAULTS = ApplyRMSProp.Options()
+MERGE = ApplyRMSProp.Options.merge
 
 
 def apply_rms_prop(

@@ -117,7 +117,7 @@ class BatchMatMul(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchMatMul[U] = BatchMatMul()
-        opts = BatchMatMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +153,7 @@ class BatchMatMul(Op, Generic[T]):
 
 
 DEFAULTS = BatchMatMul.Options()
+MERGE = BatchMatMul.Options.merge
 
 
 def batch_mat_mul(

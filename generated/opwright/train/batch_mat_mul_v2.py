@@ -120,7 +120,7 @@ class BatchMatMulV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: BatchMatMulV2[U] = BatchMatMulV2()
-        opts = BatchMatMulV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class BatchMatMulV2(Op, Generic[T]):
 
 
 DEFAULTS = BatchMatMulV2.Options()
+MERGE = BatchMatMulV2.Options.merge
 
 
 def batch_mat_mul_v2(

@@ -139,7 +139,7 @@ class BatchMatMulV3(Op, Generic[Tout]):
             OpError: the op refuses an argument.
         """
         op: BatchMatMulV3[Uout] = BatchMatMulV3()
-        opts = BatchMatMulV3.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -178,6 +178,7 @@ class BatchMatMulV3(Op, Generic[Tout]):
 
 
 DEFAULTS = BatchMatMulV3.Options()
+MERGE = BatchMatMulV3.Options.merge
 
 
 def batch_mat_mul_v3(

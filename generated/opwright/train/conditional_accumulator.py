@@ -138,7 +138,7 @@ class ConditionalAccumulator(Op):
             OpError: the op refuses an argument.
         """
         op: ConditionalAccumulator = ConditionalAccumulator()
-        opts = ConditionalAccumulator.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -175,6 +175,7 @@ class ConditionalAccumulator(Op):
 
 
 DEFAULTS = ConditionalAccumulator.Options()
+MERGE = ConditionalAccumulator.Options.merge
 
 
 def conditional_accumulator(

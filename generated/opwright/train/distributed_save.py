@@ -91,7 +91,7 @@ class DistributedSave(Op):
             OpError: the op refuses an argument.
         """
         op: DistributedSave = DistributedSave()
-        opts = DistributedSave.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -114,6 +114,7 @@ class DistributedSave(Op):
 
 
 DEFAULTS = DistributedSave.Options()
+MERGE = DistributedSave.Options.merge
 
 
 def distributed_save(

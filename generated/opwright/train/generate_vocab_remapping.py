@@ -48,7 +48,7 @@ class GenerateVocabRemapping(Op):
         """Optional attributes of GenerateVocabRemapping.
 
         Attributes:
-            old_vocab_size: int. at least -1.
+            old_vocab_size: int. At least -1.
         """
 
         __slots__ = ("old_vocab_size",)
@@ -83,15 +83,15 @@ class GenerateVocabRemapping(Op):
             scope: graph, name, device and control dependencies of the op.
             new_vocab_file: string.
             old_vocab_file: string.
-            new_vocab_offset: int. at least 0.
-            num_new_vocab: int. at least 0.
+            new_vocab_offset: int. At least 0.
+            num_new_vocab: int. At least 0.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: GenerateVocabRemapping = GenerateVocabRemapping()
-        opts = GenerateVocabRemapping.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +124,7 @@ class GenerateVocabRemapping(Op):
 
 
 DEFAULTS = GenerateVocabRemapping.Options()
+MERGE = GenerateVocabRemapping.Options.merge
 
 
 def generate_vocab_remapping(

@@ -90,7 +90,7 @@ class MergeV2Checkpoints(Op):
             OpError: the op refuses an argument.
         """
         op: MergeV2Checkpoints = MergeV2Checkpoints()
-        opts = MergeV2Checkpoints.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -120,6 +120,7 @@ class MergeV2Checkpoints(Op):
 
 
 DEFAULTS = MergeV2Checkpoints.Options()
+MERGE = MergeV2Checkpoints.Options.merge
 
 
 def merge_v2_checkpoints(

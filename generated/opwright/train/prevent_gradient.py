@@ -92,7 +92,7 @@ class PreventGradient(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: PreventGradient[U] = PreventGradient()
-        opts = PreventGradient.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -111,6 +111,7 @@ class PreventGradient(Op, Generic[T]):
 
 
 DEFAULTS = PreventGradient.Options()
+MERGE = PreventGradient.Options.merge
 
 
 def prevent_gradient(

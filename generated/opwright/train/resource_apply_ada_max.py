@@ -117,7 +117,7 @@ class ResourceApplyAdaMax(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAdaMax = ResourceApplyAdaMax()
-        opts = ResourceApplyAdaMax.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +149,7 @@ class ResourceApplyAdaMax(Op):
 
 
 DEFAULTS = ResourceApplyAdaMax.Options()
+MERGE = ResourceApplyAdaMax.Options.merge
 
 
 def resource_apply_ada_max(

@@ -111,7 +111,7 @@ class ResourceApplyAdadelta(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAdadelta = ResourceApplyAdadelta()
-        opts = ResourceApplyAdadelta.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class ResourceApplyAdadelta(Op):
 
 
 DEFAULTS = ResourceApplyAdadelta.Options()
+MERGE = ResourceApplyAdadelta.Options.merge
 
 
 def resource_apply_adadelta(

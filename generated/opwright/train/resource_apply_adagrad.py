@@ -109,7 +109,7 @@ class ResourceApplyAdagrad(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAdagrad = ResourceApplyAdagrad()
-        opts = ResourceApplyAdagrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -138,6 +138,7 @@ class ResourceApplyAdagrad(Op):
 
 
 DEFAULTS = ResourceApplyAdagrad.Options()
+MERGE = ResourceApplyAdagrad.Options.merge
 
 
 def resource_apply_adagrad(

@@ -116,7 +116,7 @@ class ResourceApplyAdagradDA(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAdagradDA = ResourceApplyAdagradDA()
-        opts = ResourceApplyAdagradDA.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class ResourceApplyAdagradDA(Op):
 
 
 DEFAULTS = ResourceApplyAdagradDA.Options()
+MERGE = ResourceApplyAdagradDA.Options.merge
 
 
 def resource_apply_adagrad_da(

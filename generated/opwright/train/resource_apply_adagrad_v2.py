@@ -112,7 +112,7 @@ class ResourceApplyAdagradV2(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAdagradV2 = ResourceApplyAdagradV2()
-        opts = ResourceApplyAdagradV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class ResourceApplyAdagradV2(Op):
 
 
 DEFAULTS = ResourceApplyAdagradV2.Options()
+MERGE = ResourceApplyAdagradV2.Options.merge
 
 
 def resource_apply_adagrad_v2(

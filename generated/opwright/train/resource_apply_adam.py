@@ -127,7 +127,7 @@ class ResourceApplyAdam(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAdam = ResourceApplyAdam()
-        opts = ResourceApplyAdam.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -162,6 +162,7 @@ class ResourceApplyAdam(Op):
 
 
 DEFAULTS = ResourceApplyAdam.Options()
+MERGE = ResourceApplyAdam.Options.merge
 
 
 def resource_apply_adam(

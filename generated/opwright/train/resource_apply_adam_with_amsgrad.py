@@ -124,9 +124,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAdamWithAmsgrad = ResourceApplyAdamWithAmsgrad()
-        opts = (
-            ResourceApplyAdamWithAmsgrad.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +170,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
 
 
 DEFAULTS = ResourceApplyAdamWithAmsgrad.Options()
+MERGE = ResourceApplyAdamWithAmsgrad.Options.merge
 
 
 def resource_apply_adam_with_amsgrad(

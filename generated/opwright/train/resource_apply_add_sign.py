@@ -111,7 +111,7 @@ class ResourceApplyAddSign(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyAddSign = ResourceApplyAddSign()
-        opts = ResourceApplyAddSign.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class ResourceApplyAddSign(Op):
 
 
 DEFAULTS = ResourceApplyAddSign.Options()
+MERGE = ResourceApplyAddSign.Options.merge
 
 
 def resource_apply_add_sign(

@@ -117,9 +117,7 @@ class ResourceApplyCenteredRMSProp(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyCenteredRMSProp = ResourceApplyCenteredRMSProp()
-        opts = (
-            ResourceApplyCenteredRMSProp.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +149,7 @@ class ResourceApplyCenteredRMSProp(Op):
 
 
 DEFAULTS = ResourceApplyCenteredRMSProp.Options()
+MERGE = ResourceApplyCenteredRMSProp.Options.merge
 
 
 def resource_apply_centered_rms_prop(

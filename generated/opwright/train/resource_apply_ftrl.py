@@ -123,7 +123,7 @@ class ResourceApplyFtrl(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyFtrl = ResourceApplyFtrl()
-        opts = ResourceApplyFtrl.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class ResourceApplyFtrl(Op):
 
 
 DEFAULTS = ResourceApplyFtrl.Options()
+MERGE = ResourceApplyFtrl.Options.merge
 
 
 def resource_apply_ftrl(

@@ -126,7 +126,7 @@ class ResourceApplyFtrlV2(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyFtrlV2 = ResourceApplyFtrlV2()
-        opts = ResourceApplyFtrlV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -163,6 +163,7 @@ class ResourceApplyFtrlV2(Op):
 
 
 DEFAULTS = ResourceApplyFtrlV2.Options()
+MERGE = ResourceApplyFtrlV2.Options.merge
 
 
 def resource_apply_ftrl_v2(

@@ -99,9 +99,7 @@ class ResourceApplyGradientDescent(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyGradientDescent = ResourceApplyGradientDescent()
-        opts = (
-            ResourceApplyGradientDescent.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -124,6 +122,7 @@ class ResourceApplyGradientDescent(Op):
 
 
 DEFAULTS = ResourceApplyGradientDescent.Options()
+MERGE = ResourceApplyGradientDescent.Options.merge
 
 
 def resource_apply_gradient_descent(

@@ -112,9 +112,7 @@ class ResourceApplyKerasMomentum(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyKerasMomentum = ResourceApplyKerasMomentum()
-        opts = (
-            ResourceApplyKerasMomentum.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +142,7 @@ class ResourceApplyKerasMomentum(Op):
 
 
 DEFAULTS = ResourceApplyKerasMomentum.Options()
+MERGE = ResourceApplyKerasMomentum.Options.merge
 
 
 def resource_apply_keras_momentum(

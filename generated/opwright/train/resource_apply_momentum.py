@@ -112,7 +112,7 @@ class ResourceApplyMomentum(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyMomentum = ResourceApplyMomentum()
-        opts = ResourceApplyMomentum.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +142,7 @@ class ResourceApplyMomentum(Op):
 
 
 DEFAULTS = ResourceApplyMomentum.Options()
+MERGE = ResourceApplyMomentum.Options.merge
 
 
 def resource_apply_momentum(

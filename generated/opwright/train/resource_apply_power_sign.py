@@ -111,7 +111,7 @@ class ResourceApplyPowerSign(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyPowerSign = ResourceApplyPowerSign()
-        opts = ResourceApplyPowerSign.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +141,7 @@ class ResourceApplyPowerSign(Op):
 
 
 DEFAULTS = ResourceApplyPowerSign.Options()
+MERGE = ResourceApplyPowerSign.Options.merge
 
 
 def resource_apply_power_sign(

@@ -108,9 +108,7 @@ class ResourceApplyProximalAdagrad(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyProximalAdagrad = ResourceApplyProximalAdagrad()
-        opts = (
-            ResourceApplyProximalAdagrad.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -139,6 +137,7 @@ class ResourceApplyProximalAdagrad(Op):
 
 
 DEFAULTS = ResourceApplyProximalAdagrad.Options()
+MERGE = ResourceApplyProximalAdagrad.Options.merge
 
 
 def resource_apply_proximal_adagrad(

@@ -110,11 +110,7 @@ class ResourceApplyProximalGradientDescent(Op):
         op: ResourceApplyProximalGradientDescent = (
             ResourceApplyProximalGradientDescent()
         )
-        opts = (
-            ResourceApplyProximalGradientDescent.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -142,6 +138,7 @@ class ResourceApplyProximalGradientDescent(Op):
 
 
 DEFAULTS = ResourceApplyProximalGradientDescent.Options()
+MERGE = ResourceApplyProximalGradientDescent.Options.merge
 
 
 def resource_apply_proximal_gradient_descent(

@@ -114,7 +114,7 @@ class ResourceApplyRMSProp(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceApplyRMSProp = ResourceApplyRMSProp()
-        opts = ResourceApplyRMSProp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -145,6 +145,7 @@ class ResourceApplyRMSProp(Op):
 
 
 DEFAULTS = ResourceApplyRMSProp.Options()
+MERGE = ResourceApplyRMSProp.Options.merge
 
 
 def resource_apply_rms_prop(

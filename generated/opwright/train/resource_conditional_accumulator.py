@@ -138,11 +138,7 @@ class ResourceConditionalAccumulator(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceConditionalAccumulator = ResourceConditionalAccumulator()
-        opts = (
-            ResourceConditionalAccumulator.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -179,6 +175,7 @@ class ResourceConditionalAccumulator(Op):
 
 
 DEFAULTS = ResourceConditionalAccumulator.Options()
+MERGE = ResourceConditionalAccumulator.Options.merge
 
 
 def resource_conditional_accumulator(

@@ -119,9 +119,7 @@ class ResourceSparseApplyAdadelta(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyAdadelta = ResourceSparseApplyAdadelta()
-        opts = (
-            ResourceSparseApplyAdadelta.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +150,7 @@ class ResourceSparseApplyAdadelta(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdadelta.Options()
+MERGE = ResourceSparseApplyAdadelta.Options.merge
 
 
 def resource_sparse_apply_adadelta(

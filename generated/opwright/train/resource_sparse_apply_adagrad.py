@@ -117,9 +117,7 @@ class ResourceSparseApplyAdagrad(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyAdagrad = ResourceSparseApplyAdagrad()
-        opts = (
-            ResourceSparseApplyAdagrad.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -149,6 +147,7 @@ class ResourceSparseApplyAdagrad(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdagrad.Options()
+MERGE = ResourceSparseApplyAdagrad.Options.merge
 
 
 def resource_sparse_apply_adagrad(

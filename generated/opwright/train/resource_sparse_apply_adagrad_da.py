@@ -124,9 +124,7 @@ class ResourceSparseApplyAdagradDA(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyAdagradDA = ResourceSparseApplyAdagradDA()
-        opts = (
-            ResourceSparseApplyAdagradDA.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +166,7 @@ class ResourceSparseApplyAdagradDA(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdagradDA.Options()
+MERGE = ResourceSparseApplyAdagradDA.Options.merge
 
 
 def resource_sparse_apply_adagrad_da(

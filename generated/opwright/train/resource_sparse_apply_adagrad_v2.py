@@ -120,9 +120,7 @@ class ResourceSparseApplyAdagradV2(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyAdagradV2 = ResourceSparseApplyAdagradV2()
-        opts = (
-            ResourceSparseApplyAdagradV2.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +151,7 @@ class ResourceSparseApplyAdagradV2(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdagradV2.Options()
+MERGE = ResourceSparseApplyAdagradV2.Options.merge
 
 
 def resource_sparse_apply_adagrad_v2(

@@ -128,11 +128,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyCenteredRMSProp = ResourceSparseApplyCenteredRMSProp()
-        opts = (
-            ResourceSparseApplyCenteredRMSProp.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -165,6 +161,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
 
 
 DEFAULTS = ResourceSparseApplyCenteredRMSProp.Options()
+MERGE = ResourceSparseApplyCenteredRMSProp.Options.merge
 
 
 def resource_sparse_apply_centered_rms_prop(

@@ -131,7 +131,7 @@ class ResourceSparseApplyFtrl(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyFtrl = ResourceSparseApplyFtrl()
-        opts = ResourceSparseApplyFtrl.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +168,7 @@ class ResourceSparseApplyFtrl(Op):
 
 
 DEFAULTS = ResourceSparseApplyFtrl.Options()
+MERGE = ResourceSparseApplyFtrl.Options.merge
 
 
 def resource_sparse_apply_ftrl(

@@ -134,7 +134,7 @@ class ResourceSparseApplyFtrlV2(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyFtrlV2 = ResourceSparseApplyFtrlV2()
-        opts = ResourceSparseApplyFtrlV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -172,6 +172,7 @@ class ResourceSparseApplyFtrlV2(Op):
 
 
 DEFAULTS = ResourceSparseApplyFtrlV2.Options()
+MERGE = ResourceSparseApplyFtrlV2.Options.merge
 
 
 def resource_sparse_apply_ftrl_v2(

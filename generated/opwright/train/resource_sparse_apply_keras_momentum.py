@@ -120,11 +120,7 @@ class ResourceSparseApplyKerasMomentum(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyKerasMomentum = ResourceSparseApplyKerasMomentum()
-        opts = (
-            ResourceSparseApplyKerasMomentum.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +151,7 @@ class ResourceSparseApplyKerasMomentum(Op):
 
 
 DEFAULTS = ResourceSparseApplyKerasMomentum.Options()
+MERGE = ResourceSparseApplyKerasMomentum.Options.merge
 
 
 def resource_sparse_apply_keras_momentum(

@@ -120,9 +120,7 @@ class ResourceSparseApplyMomentum(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyMomentum = ResourceSparseApplyMomentum()
-        opts = (
-            ResourceSparseApplyMomentum.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +151,7 @@ class ResourceSparseApplyMomentum(Op):
 
 
 DEFAULTS = ResourceSparseApplyMomentum.Options()
+MERGE = ResourceSparseApplyMomentum.Options.merge
 
 
 def resource_sparse_apply_momentum(

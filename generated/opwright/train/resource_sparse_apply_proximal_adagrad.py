@@ -119,11 +119,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyProximalAdagrad = ResourceSparseApplyProximalAdagrad()
-        opts = (
-            ResourceSparseApplyProximalAdagrad.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +149,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
 
 
 DEFAULTS = ResourceSparseApplyProximalAdagrad.Options()
+MERGE = ResourceSparseApplyProximalAdagrad.Options.merge
 
 
 def resource_sparse_apply_proximal_adagrad(

@@ -121,11 +121,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
         op: ResourceSparseApplyProximalGradientDescent = (
             ResourceSparseApplyProximalGradientDescent()
         )
-        opts = (
-            ResourceSparseApplyProximalGradientDescent.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +150,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
 
 
 DEFAULTS = ResourceSparseApplyProximalGradientDescent.Options()
+MERGE = ResourceSparseApplyProximalGradientDescent.Options.merge
 
 
 def resource_sparse_apply_proximal_gradient_descent(

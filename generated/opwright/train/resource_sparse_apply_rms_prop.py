@@ -122,9 +122,7 @@ class ResourceSparseApplyRMSProp(Op):
             OpError: the op refuses an argument.
         """
         op: ResourceSparseApplyRMSProp = ResourceSparseApplyRMSProp()
-        opts = (
-            ResourceSparseApplyRMSProp.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +154,7 @@ class ResourceSparseApplyRMSProp(Op):
 
 
 DEFAULTS = ResourceSparseApplyRMSProp.Options()
+MERGE = ResourceSparseApplyRMSProp.Options.merge
 
 
 def resource_sparse_apply_rms_prop(

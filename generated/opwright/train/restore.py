@@ -103,7 +103,7 @@ class Restore(Op, Generic[Dt]):
             OpError: the op refuses an argument.
         """
         op: Restore[UDt] = Restore()
-        opts = Restore.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -130,6 +130,7 @@ class Restore(Op, Generic[Dt]):
 
 
 DEFAULTS = Restore.Options()
+MERGE = Restore.Options.merge
 
 
 def restore(

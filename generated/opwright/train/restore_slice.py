@@ -107,7 +107,7 @@ class RestoreSlice(Op, Generic[Dt]):
             OpError: the op refuses an argument.
         """
         op: RestoreSlice[UDt] = RestoreSlice()
-        opts = RestoreSlice.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class RestoreSlice(Op, Generic[Dt]):
 
 
 DEFAULTS = RestoreSlice.Options()
+MERGE = RestoreSlice.Options.merge
 
 
 def restore_slice(

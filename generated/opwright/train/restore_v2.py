@@ -70,7 +70,7 @@ class RestoreV2(Op):
             prefix: string.
             tensor_names: string.
             shape_and_slices: string.
-            dtypes: list(dtype). at least 1 values.
+            dtypes: list(dtype). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

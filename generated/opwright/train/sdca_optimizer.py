@@ -144,15 +144,15 @@ class SdcaOptimizer(Op):
                 "smooth_hinge_loss", "poisson_loss".
             l1: float.
             l2: float.
-            num_loss_partitions: int. at least 1.
-            num_inner_iterations: int. at least 1.
+            num_loss_partitions: int. At least 1.
+            num_inner_iterations: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: SdcaOptimizer = SdcaOptimizer()
-        opts = SdcaOptimizer.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -217,6 +217,7 @@ class SdcaOptimizer(Op):
 
 
 DEFAULTS = SdcaOptimizer.Options()
+MERGE = SdcaOptimizer.Options.merge
 
 
 def sdca_optimizer(

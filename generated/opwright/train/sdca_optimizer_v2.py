@@ -144,15 +144,15 @@ class SdcaOptimizerV2(Op):
                 "smooth_hinge_loss", "poisson_loss".
             l1: float.
             l2: float.
-            num_loss_partitions: int. at least 1.
-            num_inner_iterations: int. at least 1.
+            num_loss_partitions: int. At least 1.
+            num_inner_iterations: int. At least 1.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: SdcaOptimizerV2 = SdcaOptimizerV2()
-        opts = SdcaOptimizerV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -217,6 +217,7 @@ class SdcaOptimizerV2(Op):
 
 
 DEFAULTS = SdcaOptimizerV2.Options()
+MERGE = SdcaOptimizerV2.Options.merge
 
 
 def sdca_optimizer_v2(

@@ -124,7 +124,7 @@ class SparseApplyAdadelta(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyAdadelta[U] = SparseApplyAdadelta()
-        opts = SparseApplyAdadelta.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -155,6 +155,7 @@ class SparseApplyAdadelta(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyAdadelta.Options()
+MERGE = SparseApplyAdadelta.Options.merge
 
 
 def sparse_apply_adadelta(

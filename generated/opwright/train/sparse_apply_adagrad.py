@@ -122,7 +122,7 @@ class SparseApplyAdagrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyAdagrad[U] = SparseApplyAdagrad()
-        opts = SparseApplyAdagrad.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -152,6 +152,7 @@ class SparseApplyAdagrad(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyAdagrad.Options()
+MERGE = SparseApplyAdagrad.Options.merge
 
 
 def sparse_apply_adagrad(

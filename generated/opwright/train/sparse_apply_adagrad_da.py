@@ -129,7 +129,7 @@ class SparseApplyAdagradDA(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyAdagradDA[U] = SparseApplyAdagradDA()
-        opts = SparseApplyAdagradDA.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -171,6 +171,7 @@ class SparseApplyAdagradDA(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyAdagradDA.Options()
+MERGE = SparseApplyAdagradDA.Options.merge
 
 
 def sparse_apply_adagrad_da(

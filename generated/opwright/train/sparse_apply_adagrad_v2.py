@@ -125,7 +125,7 @@ class SparseApplyAdagradV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyAdagradV2[U] = SparseApplyAdagradV2()
-        opts = SparseApplyAdagradV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class SparseApplyAdagradV2(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyAdagradV2.Options()
+MERGE = SparseApplyAdagradV2.Options.merge
 
 
 def sparse_apply_adagrad_v2(

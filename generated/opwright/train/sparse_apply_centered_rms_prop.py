@@ -130,9 +130,7 @@ class SparseApplyCenteredRMSProp(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyCenteredRMSProp[U] = SparseApplyCenteredRMSProp()
-        opts = (
-            SparseApplyCenteredRMSProp.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -165,6 +163,7 @@ class SparseApplyCenteredRMSProp(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyCenteredRMSProp.Options()
+MERGE = SparseApplyCenteredRMSProp.Options.merge
 
 
 def sparse_apply_centered_rms_prop(

@@ -136,7 +136,7 @@ class SparseApplyFtrl(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyFtrl[U] = SparseApplyFtrl()
-        opts = SparseApplyFtrl.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +173,7 @@ class SparseApplyFtrl(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyFtrl.Options()
+MERGE = SparseApplyFtrl.Options.merge
 
 
 def sparse_apply_ftrl(

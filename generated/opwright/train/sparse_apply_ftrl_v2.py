@@ -139,7 +139,7 @@ class SparseApplyFtrlV2(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyFtrlV2[U] = SparseApplyFtrlV2()
-        opts = SparseApplyFtrlV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -177,6 +177,7 @@ class SparseApplyFtrlV2(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyFtrlV2.Options()
+MERGE = SparseApplyFtrlV2.Options.merge
 
 
 def sparse_apply_ftrl_v2(

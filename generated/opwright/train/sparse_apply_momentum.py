@@ -125,7 +125,7 @@ class SparseApplyMomentum(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyMomentum[U] = SparseApplyMomentum()
-        opts = SparseApplyMomentum.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -156,6 +156,7 @@ class SparseApplyMomentum(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyMomentum.Options()
+MERGE = SparseApplyMomentum.Options.merge
 
 
 def sparse_apply_momentum(

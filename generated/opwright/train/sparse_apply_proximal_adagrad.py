@@ -121,9 +121,7 @@ class SparseApplyProximalAdagrad(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyProximalAdagrad[U] = SparseApplyProximalAdagrad()
-        opts = (
-            SparseApplyProximalAdagrad.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -153,6 +151,7 @@ class SparseApplyProximalAdagrad(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyProximalAdagrad.Options()
+MERGE = SparseApplyProximalAdagrad.Options.merge
 
 
 def sparse_apply_proximal_adagrad(

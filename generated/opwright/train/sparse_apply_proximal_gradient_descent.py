@@ -121,11 +121,7 @@ class SparseApplyProximalGradientDescent(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyProximalGradientDescent[U] = SparseApplyProximalGradientDescent()
-        opts = (
-            SparseApplyProximalGradientDescent.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -154,6 +150,7 @@ class SparseApplyProximalGradientDescent(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyProximalGradientDescent.Options()
+MERGE = SparseApplyProximalGradientDescent.Options.merge
 
 
 def sparse_apply_proximal_gradient_descent(

@@ -127,7 +127,7 @@ class SparseApplyRMSProp(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseApplyRMSProp[U] = SparseApplyRMSProp()
-        opts = SparseApplyRMSProp.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -159,6 +159,7 @@ class SparseApplyRMSProp(Op, Generic[T]):
 
 
 DEFAULTS = SparseApplyRMSProp.Options()
+MERGE = SparseApplyRMSProp.Options.merge
 
 
 def sparse_apply_rms_prop(

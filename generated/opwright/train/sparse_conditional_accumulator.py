@@ -137,9 +137,7 @@ class SparseConditionalAccumulator(Op):
             OpError: the op refuses an argument.
         """
         op: SparseConditionalAccumulator = SparseConditionalAccumulator()
-        opts = (
-            SparseConditionalAccumulator.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -176,6 +174,7 @@ class SparseConditionalAccumulator(Op):
 
 
 DEFAULTS = SparseConditionalAccumulator.Options()
+MERGE = SparseConditionalAccumulator.Options.merge
 
 
 def sparse_conditional_accumulator(

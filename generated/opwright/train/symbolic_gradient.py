@@ -64,7 +64,7 @@ class SymbolicGradient(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: list of tensors of `Tin`.
-            Tout: list(dtype). at least 1 values.
+            Tout: list(dtype). At least 1 value.
             f: func.
 
         Raises:

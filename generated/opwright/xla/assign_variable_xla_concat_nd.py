@@ -98,7 +98,7 @@ class AssignVariableXlaConcatND(Op):
             OpError: the op refuses an argument.
         """
         op: AssignVariableXlaConcatND = AssignVariableXlaConcatND()
-        opts = AssignVariableXlaConcatND.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,6 +125,7 @@ class AssignVariableXlaConcatND(Op):
 
 
 DEFAULTS = AssignVariableXlaConcatND.Options()
+MERGE = AssignVariableXlaConcatND.Options.merge
 
 
 def assign_variable_xla_concat_nd(

@@ -97,7 +97,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             resource: resource.
             T: dtype.
-            N: int. at least 1.
+            N: int. At least 1.
             num_splits: list(int).
             options: merged field by field; the last explicit one wins.
 
@@ -105,7 +105,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: ReadVariableXlaSplitND[U] = ReadVariableXlaSplitND()
-        opts = ReadVariableXlaSplitND.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
 
 DEFAULTS = ReadVariableXlaSplitND.Options()
+MERGE = ReadVariableXlaSplitND.Options.merge
 
 
 def read_variable_xla_split_nd(

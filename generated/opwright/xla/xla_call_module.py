@@ -148,15 +148,15 @@ class XlaCallModule(Op):
             args: list of tensors of `Tin`.
             version: int.
             module: string.
-            Sout: list(shape). at least 0 values.
-            Tout: list(dtype). at least 0 values.
+            Sout: list(shape).
+            Tout: list(dtype).
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: XlaCallModule = XlaCallModule()
-        opts = XlaCallModule.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -209,6 +209,7 @@ class XlaCallModule(Op):
 
 
 DEFAULTS = XlaCallModule.Options()
+MERGE = XlaCallModule.Options.merge
 
 
 def xla_call_module(

@@ -93,7 +93,7 @@ class XlaConcatND(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: XlaConcatND[U] = XlaConcatND()
-        opts = XlaConcatND.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -119,6 +119,7 @@ class XlaConcatND(Op, Generic[T]):
 
 
 DEFAULTS = XlaConcatND.Options()
+MERGE = XlaConcatND.Options.merge
 
 
 def xla_concat_nd(

@@ -150,7 +150,7 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
             OpError: the op refuses an argument.
         """
         op: XlaConvV2[UPreferredElementType] = XlaConvV2()
-        opts = XlaConvV2.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -199,6 +199,7 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
 
 
 DEFAULTS = XlaConvV2.Options()
+MERGE = XlaConvV2.Options.merge
 
 
 def xla_conv_v2(

@@ -75,8 +75,8 @@ class XlaCustomCallV2(Op):
             call_target_name: string.
             backend_config: string.
             has_side_effect: bool.
-            result_dtypes: list(dtype). at least 0 values.
-            result_shapes: list(shape). at least 0 values.
+            result_dtypes: list(dtype).
+            result_shapes: list(shape).
 
         Raises:
             OpError: the op refuses an argument.

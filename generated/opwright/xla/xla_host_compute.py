@@ -125,9 +125,9 @@ class XlaHostCompute(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             inputs: list of tensors of `Tinputs`.
-            Toutputs: list(dtype). at least 0 values.
-            ancestors: list(string). at least 0 values.
-            shapes: list(shape). at least 0 values.
+            Toutputs: list(dtype).
+            ancestors: list(string).
+            shapes: list(shape).
             shape_inference_graph: func.
             key: string.
             options: merged field by field; the last explicit one wins.
@@ -136,7 +136,7 @@ class XlaHostCompute(Op):
             OpError: the op refuses an argument.
         """
         op: XlaHostCompute = XlaHostCompute()
-        opts = XlaHostCompute.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +186,7 @@ class XlaHostCompute(Op):
 
 
 DEFAULTS = XlaHostCompute.Options()
+MERGE = XlaHostCompute.Options.merge
 
 
 def xla_host_compute(

@@ -78,7 +78,7 @@ class XlaIf(Op):
             inputs: list of tensors of `Tin`.
             then_branch: func.
             else_branch: func.
-            Tout: list(dtype). at least 0 values.
+            Tout: list(dtype).
 
         Raises:
             OpError: the op refuses an argument.

@@ -76,7 +76,7 @@ class XlaLaunch(Op):
             constants: list of tensors of `Tconstants`.
             args: list of tensors of `Targs`.
             resources: list of `Nresources` tensors, each resource.
-            Tresults: list(dtype). at least 0 values.
+            Tresults: list(dtype).
             function: func.
 
         Raises:

@@ -68,9 +68,9 @@ class XlaLaunchV2(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             args: list of tensors of `Targs`.
-            Tresults: list(dtype). at least 0 values.
-            constants: list(int). at least 0 values.
-            resources: list(int). at least 0 values.
+            Tresults: list(dtype).
+            constants: list(int).
+            resources: list(int).
             function: func.
 
         Raises:

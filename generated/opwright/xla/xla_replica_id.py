@@ -63,6 +63,4 @@ class XlaReplicaId(Op):
 
 def xla_replica_id(*, name: str | None = None) -> XlaReplicaId:
     """`XlaReplicaId.create` in the current scope."""
-    return XlaReplicaId.create(
-        Scope.current(name),
-    )
+    return XlaReplicaId.create(Scope.current(name))

@@ -99,7 +99,7 @@ class XlaSharding(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: XlaSharding[U] = XlaSharding()
-        opts = XlaSharding.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -125,6 +125,7 @@ class XlaSharding(Op, Generic[T]):
 
 
 DEFAULTS = XlaSharding.Options()
+MERGE = XlaSharding.Options.merge
 
 
 def xla_sharding(

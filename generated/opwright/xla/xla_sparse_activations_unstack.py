@@ -76,9 +76,9 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             stacked_activations: `input_dtype`.
-            num_tables: int. at least 1.
-            sample_counts: list(int). at least 1 values.
-            features: list(int). at least 1 values.
+            num_tables: int. At least 1.
+            sample_counts: list(int). At least 1 value.
+            features: list(int). At least 1 value.
             interleaved: bool.
             dtype: dtype.
 

@@ -84,7 +84,7 @@ class XlaSplitND(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`.
-            N: int. at least 1.
+            N: int. At least 1.
             num_splits: list(int).
             options: merged field by field; the last explicit one wins.
 
@@ -92,7 +92,7 @@ class XlaSplitND(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: XlaSplitND[U] = XlaSplitND()
-        opts = XlaSplitND.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -120,6 +120,7 @@ class XlaSplitND(Op, Generic[T]):
 
 
 DEFAULTS = XlaSplitND.Options()
+MERGE = XlaSplitND.Options.merge
 
 
 def xla_split_nd(

@@ -103,7 +103,7 @@ class XlaSpmdFullToShardShape(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: XlaSpmdFullToShardShape[U] = XlaSpmdFullToShardShape()
-        opts = XlaSpmdFullToShardShape.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +135,7 @@ class XlaSpmdFullToShardShape(Op, Generic[T]):
 
 
 DEFAULTS = XlaSpmdFullToShardShape.Options()
+MERGE = XlaSpmdFullToShardShape.Options.merge
 
 
 def xla_spmd_full_to_shard_shape(

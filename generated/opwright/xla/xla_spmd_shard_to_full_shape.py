@@ -111,7 +111,7 @@ class XlaSpmdShardToFullShape(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: XlaSpmdShardToFullShape[U] = XlaSpmdShardToFullShape()
-        opts = XlaSpmdShardToFullShape.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -146,6 +146,7 @@ class XlaSpmdShardToFullShape(Op, Generic[T]):
 
 
 DEFAULTS = XlaSpmdShardToFullShape.Options()
+MERGE = XlaSpmdShardToFullShape.Options.merge
 
 
 def xla_spmd_shard_to_full_shape(

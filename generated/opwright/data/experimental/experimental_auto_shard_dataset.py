@@ -100,17 +100,15 @@ class ExperimentalAutoShardDataset(Op):
             input_dataset: variant.
             num_workers: int64.
             index: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ExperimentalAutoShardDataset = ExperimentalAutoShardDataset()
-        opts = (
-            ExperimentalAutoShardDataset.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -144,6 +142,7 @@ class ExperimentalAutoShardDataset(Op):
 
 
 DEFAULTS = ExperimentalAutoShardDataset.Options()
+MERGE = ExperimentalAutoShardDataset.Options.merge
 
 
 def experimental_auto_shard_dataset(

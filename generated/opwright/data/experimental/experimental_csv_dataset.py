@@ -96,7 +96,7 @@ class ExperimentalCSVDataset(Op):
             na_value: string.
             select_cols: int64.
             record_defaults: list of tensors of `output_types`.
-            output_shapes: list(shape). at least 1 values.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -75,8 +75,8 @@ class ExperimentalDirectedInterleaveDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             selector_input_dataset: variant.
             data_input_datasets: list of `N` tensors, each variant.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -104,8 +104,8 @@ class ExperimentalGroupByReducerDataset(Op):
             init_func: func.
             reduce_func: func.
             finalize_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -95,8 +95,8 @@ class ExperimentalGroupByWindowDataset(Op):
             key_func: func.
             reduce_func: func.
             window_size_func: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -91,19 +91,15 @@ class ExperimentalIgnoreErrorsDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ExperimentalIgnoreErrorsDataset = ExperimentalIgnoreErrorsDataset()
-        opts = (
-            ExperimentalIgnoreErrorsDataset.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -135,6 +131,7 @@ class ExperimentalIgnoreErrorsDataset(Op):
 
 
 DEFAULTS = ExperimentalIgnoreErrorsDataset.Options()
+MERGE = ExperimentalIgnoreErrorsDataset.Options.merge
 
 
 def experimental_ignore_errors_dataset(

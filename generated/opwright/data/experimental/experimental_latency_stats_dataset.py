@@ -73,8 +73,8 @@ class ExperimentalLatencyStatsDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             tag: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -70,8 +70,8 @@ class ExperimentalLMDBDataset(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             filenames: string.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -114,19 +114,15 @@ class ExperimentalMapAndBatchDataset(Op):
             num_parallel_calls: int64.
             drop_remainder: bool.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ExperimentalMapAndBatchDataset = ExperimentalMapAndBatchDataset()
-        opts = (
-            ExperimentalMapAndBatchDataset.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -171,6 +167,7 @@ class ExperimentalMapAndBatchDataset(Op):
 
 
 DEFAULTS = ExperimentalMapAndBatchDataset.Options()
+MERGE = ExperimentalMapAndBatchDataset.Options.merge
 
 
 def experimental_map_and_batch_dataset(

@@ -99,8 +99,8 @@ class ExperimentalParallelInterleaveDataset(Op):
             buffer_output_elements: int64.
             prefetch_input_elements: int64.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -111,23 +111,19 @@ class ExperimentalParseExampleDataset(Op):
             input_dataset: variant.
             num_parallel_calls: int64.
             dense_defaults: list of tensors of `Tdense`.
-            sparse_keys: list(string). at least 0 values.
-            dense_keys: list(string). at least 0 values.
-            sparse_types: list(dtype), one of float32, int64, string. at least 0 values.
-            dense_shapes: list(shape). at least 0 values.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            sparse_keys: list(string).
+            dense_keys: list(string).
+            sparse_types: list(dtype), one of float32, int64, string.
+            dense_shapes: list(shape).
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ExperimentalParseExampleDataset = ExperimentalParseExampleDataset()
-        opts = (
-            ExperimentalParseExampleDataset.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -173,6 +169,7 @@ class ExperimentalParseExampleDataset(Op):
 
 
 DEFAULTS = ExperimentalParseExampleDataset.Options()
+MERGE = ExperimentalParseExampleDataset.Options.merge
 
 
 def experimental_parse_example_dataset(

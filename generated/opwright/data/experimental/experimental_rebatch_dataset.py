@@ -97,17 +97,15 @@ class ExperimentalRebatchDataset(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant.
             num_replicas: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ExperimentalRebatchDataset = ExperimentalRebatchDataset()
-        opts = (
-            ExperimentalRebatchDataset.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -140,6 +138,7 @@ class ExperimentalRebatchDataset(Op):
 
 
 DEFAULTS = ExperimentalRebatchDataset.Options()
+MERGE = ExperimentalRebatchDataset.Options.merge
 
 
 def experimental_rebatch_dataset(

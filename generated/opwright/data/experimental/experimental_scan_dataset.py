@@ -106,15 +106,15 @@ class ExperimentalScanDataset(Op):
             initial_state: list of tensors of `Tstate`.
             other_arguments: list of tensors of `Targuments`.
             f: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
             options: merged field by field; the last explicit one wins.
 
         Raises:
             OpError: the op refuses an argument.
         """
         op: ExperimentalScanDataset = ExperimentalScanDataset()
-        opts = ExperimentalScanDataset.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -151,6 +151,7 @@ class ExperimentalScanDataset(Op):
 
 
 DEFAULTS = ExperimentalScanDataset.Options()
+MERGE = ExperimentalScanDataset.Options.merge
 
 
 def experimental_scan_dataset(

@@ -79,8 +79,8 @@ class ExperimentalSlidingWindowDataset(Op):
             window_size: int64.
             window_shift: int64.
             window_stride: int64.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

@@ -85,11 +85,7 @@ class ExperimentalStatsAggregatorHandle(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalStatsAggregatorHandle = ExperimentalStatsAggregatorHandle()
-        opts = (
-            ExperimentalStatsAggregatorHandle.Options.merge(options)
-            if options
-            else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -114,6 +110,7 @@ class ExperimentalStatsAggregatorHandle(Op):
 
 
 DEFAULTS = ExperimentalStatsAggregatorHandle.Options()
+MERGE = ExperimentalStatsAggregatorHandle.Options.merge
 
 
 def experimental_stats_aggregator_handle(

@@ -78,8 +78,8 @@ class ExperimentalTakeWhileDataset(Op):
             input_dataset: variant.
             other_arguments: list of tensors of `Targuments`.
             predicate: func.
-            output_types: list(dtype). at least 1 values.
-            output_shapes: list(shape). at least 1 values.
+            output_types: list(dtype). At least 1 value.
+            output_shapes: list(shape). At least 1 value.
 
         Raises:
             OpError: the op refuses an argument.

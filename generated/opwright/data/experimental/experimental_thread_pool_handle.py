@@ -102,9 +102,7 @@ class ExperimentalThreadPoolHandle(Op):
             OpError: the op refuses an argument.
         """
         op: ExperimentalThreadPoolHandle = ExperimentalThreadPoolHandle()
-        opts = (
-            ExperimentalThreadPoolHandle.Options.merge(options) if options else DEFAULTS
-        )
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -141,6 +139,7 @@ class ExperimentalThreadPoolHandle(Op):
 
 
 DEFAULTS = ExperimentalThreadPoolHandle.Options()
+MERGE = ExperimentalThreadPoolHandle.Options.merge
 
 
 def experimental_thread_pool_handle(

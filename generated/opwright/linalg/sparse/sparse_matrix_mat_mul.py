@@ -144,7 +144,7 @@ class SparseMatrixMatMul(Op, Generic[T]):
             OpError: the op refuses an argument.
         """
         op: SparseMatrixMatMul[U] = SparseMatrixMatMul()
-        opts = SparseMatrixMatMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -186,6 +186,7 @@ class SparseMatrixMatMul(Op, Generic[T]):
 
 
 DEFAULTS = SparseMatrixMatMul.Options()
+MERGE = SparseMatrixMatMul.Options.merge
 
 
 def sparse_matrix_mat_mul(

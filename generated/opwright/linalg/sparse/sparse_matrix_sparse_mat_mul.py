@@ -129,7 +129,7 @@ class SparseMatrixSparseMatMul(Op):
             OpError: the op refuses an argument.
         """
         op: SparseMatrixSparseMatMul = SparseMatrixSparseMatMul()
-        opts = SparseMatrixSparseMatMul.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -168,6 +168,7 @@ class SparseMatrixSparseMatMul(Op):
 
 
 DEFAULTS = SparseMatrixSparseMatMul.Options()
+MERGE = SparseMatrixSparseMatMul.Options.merge
 
 
 def sparse_matrix_sparse_mat_mul(

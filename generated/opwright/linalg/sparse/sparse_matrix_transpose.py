@@ -100,7 +100,7 @@ class SparseMatrixTranspose(Op):
             OpError: the op refuses an argument.
         """
         op: SparseMatrixTranspose = SparseMatrixTranspose()
-        opts = SparseMatrixTranspose.Options.merge(options) if options else DEFAULTS
+        opts = MERGE(options) if options else DEFAULTS
         refusal = None
         if scope.eager and not graphs.stack:
             try:
@@ -123,6 +123,7 @@ class SparseMatrixTranspose(Op):
 
 
 DEFAULTS = SparseMatrixTranspose.Options()
+MERGE = SparseMatrixTranspose.Options.merge
 
 
 def sparse_matrix_transpose(

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
-from equivalence.modes import FUNCTION, GRAPH
+from equivalence.modes import EAGER, FUNCTION, GRAPH
 from equivalence.samples.kit import Samples, function, real
 from equivalence.samples.variables import variable
 
@@ -110,7 +110,8 @@ def batch_function(run):
     )
 
 
-@SAMPLES.program()
+# In a function, graph optimizers make it end the process.
+@SAMPLES.program(modes=(EAGER, GRAPH))
 def xla_launch(run):
     run.XlaLaunchV2(
         [X], Tresults=[tf.float32], constants=[], resources=[], function=square

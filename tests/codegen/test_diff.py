@@ -1,0 +1,150 @@
+"""`diff`: what changed between two sets of ops, and what of it breaks callers."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workplace import OPDEFS, command
+
+from opwright_codegen.diff import Change, compare
+from opwright_codegen.model import Arg, Attr, Deprecation, Op
+from opwright_codegen.types import AttrKind, DTypeName
+
+T = Attr("T", AttrKind("type"), allowed=("float", "double"))
+MODE = Attr("mode", AttrKind("string"), default="fast", allowed=("fast", "exact"))
+COUNT = Attr("count", AttrKind("int"), default=2, minimum=1)
+OP = Op(
+    "Foo",
+    "math",
+    inputs=(Arg("x", type_attr="T"), Arg("y", dtype=DTypeName("int32"))),
+    outputs=(Arg("z", type_attr="T"),),
+    attrs=(T, MODE, COUNT),
+)
+
+
+def with_attr(attr: Attr, **changes: Any) -> dict[str, Any]:
+    new = dataclasses.replace(attr, **changes)
+    return {"attrs": tuple(new if one is attr else one for one in OP.attrs)}
+
+
+X, Y = OP.inputs
+(Z,) = OP.outputs
+EXTRA = Attr("extra", AttrKind("int"), default=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "what", "breaks"),
+    [
+        ({"inputs": (X,)}, "removed", "input y", True),
+        ({"inputs": (Y, X)}, "changed", "order of the inputs", True),
+        (
+            {"inputs": (X, Y, Arg("w", type_attr="T"))},
+            *("added", "input w", True),
+        ),
+        (
+            {"inputs": (X, Arg("y", dtype=DTypeName("int64")))},
+            *("changed", "input y: int32 -> int64", True),
+        ),
+        (
+            {"inputs": (X, Arg("y", dtype=DTypeName("int32"), count="count"))},
+            *("changed", "input y: int32 -> count * int32", True),
+        ),
+        (
+            {"inputs": (dataclasses.replace(X, is_ref=True), Y)},
+            *("changed", "input x: T -> ref(T)", True),
+        ),
+        ({"outputs": ()}, "removed", "output z", True),
+        ({"outputs": (Z, Arg("w", type_attr="T"))}, "added", "output w", False),
+        ({"outputs": (Arg("w", type_attr="T"), Z)}, "added", "output w", True),
+        ({"attrs": (T, MODE)}, "removed", "attr count", True),
+        ({"attrs": (*OP.attrs, EXTRA)}, "added", "attr extra", False),
+        (
+            {"attrs": (*OP.attrs, dataclasses.replace(EXTRA, default=None))},
+            *("added", "attr extra, which must be given", True),
+        ),
+        (
+            with_attr(COUNT, kind=AttrKind("float"), default=2.0),
+            *("changed", "attr count: int -> float", True),
+        ),
+        (with_attr(COUNT, default=3), "changed", "default of count: 2 -> 3", True),
+        (
+            with_attr(COUNT, default=None),
+            "changed",
+            "default of count: 2 -> none",
+            True,
+        ),
+        (with_attr(COUNT, minimum=2), "changed", "minimum of count: 1 -> 2", True),
+        (
+            with_attr(COUNT, minimum=None),
+            "changed",
+            "minimum of count: 1 -> none",
+            False,
+        ),
+        (
+            with_attr(MODE, allowed=("fast",)),
+            *("changed", "mode no longer allows exact", True),
+        ),
+        (
+            with_attr(MODE, allowed=("fast", "exact", "wild")),
+            *("changed", "mode now allows wild", False),
+        ),
+        (with_attr(T, allowed=None), "changed", "T now allows any value", False),
+        ({"is_stateful": True}, "changed", "is_stateful: False -> True", False),
+        (
+            {"deprecation": Deprecation(9, "Use Bar.")},
+            *("changed", "deprecation: none -> GraphDef version 9", True),
+        ),
+    ],
+)
+def test_changes(changes: dict[str, Any], kind: str, what: str, breaks: bool) -> None:
+    new = dataclasses.replace(OP, **changes)
+    assert compare([OP], [new]) == [Change("Foo", kind, what, breaks)]
+
+
+def test_ops_come_and_go() -> None:
+    other = dataclasses.replace(OP, name="Bar")
+    assert compare([OP], [other]) == [
+        Change("Bar", "added", "the op", False),
+        Change("Foo", "removed", "the op", True),
+    ]
+
+
+def test_prose_is_no_change() -> None:
+    new = dataclasses.replace(
+        OP, summary="Adds.", inputs=(dataclasses.replace(X, doc="A number."), Y)
+    )
+    assert compare([OP], [new]) == []
+
+
+def test_opdefs_are_the_installed_registry() -> None:
+    done = command("diff", "installed", "opdefs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == ""
+    assert "0 changes" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", ["pb", "pbtxt"])
+def test_saved_lists(tmp_path: Path, suffix: str) -> None:
+    shutil.copytree(OPDEFS / "math", tmp_path / "opdefs" / "math")
+    old = f"old.{suffix}"
+    assert command("save", "opdefs", old, cwd=tmp_path).returncode == 0
+    same = command("diff", old, "opdefs", cwd=tmp_path)
+    assert same.returncode == 0, same.stdout + same.stderr
+
+    (tmp_path / "opdefs/math/AddV2.yaml").unlink()
+    gone = command("diff", old, "opdefs", cwd=tmp_path)
+    assert gone.returncode == 1
+    assert "AddV2" in gone.stdout
+    assert "1 of which break callers" in gone.stderr
+
+
+def test_a_source_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "broken.pb").write_bytes(b"\xff\xff")
+    for source in ("missing.pb", "broken.pb"):
+        done = command("diff", source, "installed", cwd=tmp_path)
+        assert done.returncode == 2
+        assert source in done.stderr

@@ -1,0 +1,77 @@
+"""Who imports whom: `opwright` -> `opwright_runtime` -> TensorFlow; codegen alone."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from workplace import ROOT, environment
+
+STDLIB = sys.stdlib_module_names
+ALLOWED = {
+    "generated/opwright": {
+        "opwright",
+        "opwright_runtime",
+        "numpy",
+        "typing_extensions",
+    },
+    "runtime/opwright_runtime": {
+        *("opwright_runtime", "tensorflow", "numpy", "typing_extensions"),
+    },
+    "codegen/opwright_codegen": {
+        *("opwright_codegen", "black", "jinja2", "numpy", "rich", "yaml"),
+    },
+}
+#: Beyond that, for what a module is there for.
+EXCEPTIONS = {
+    "codegen/opwright_codegen/registry.py": {"google", "tensorflow"},
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The top-level packages that a module imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield (node.module or "").partition(".")[0]
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_arrows(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files
+    wrong = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in files
+        for name in imports(path)
+        if name not in STDLIB
+        and name not in ALLOWED[package]
+        and name not in EXCEPTIONS.get(path.relative_to(ROOT).as_posix(), ())
+    }
+    assert wrong == set()
+
+
+def test_generating_takes_no_tensorflow() -> None:
+    code = (
+        "import sys\n"
+        "import opwright_codegen.cli, opwright_codegen.emit, opwright_codegen.format\n"
+        "from opwright_codegen import cli\n"
+        "assert cli.main(['generate']) == 0\n"
+        "unwanted = {'tensorflow', 'opwright', 'opwright_runtime'}\n"
+        "print(sorted(unwanted & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
