@@ -18,6 +18,7 @@ from opwright_runtime.errors import (
     OpUnknownError as OpUnknownError,
 )
 from opwright_runtime.lazy import registry
+from opwright_runtime.native import load_if_present
 from opwright_runtime.scope import Scope as Scope
 from opwright_runtime.tpu_check import check_tpu as check_tpu
 from opwright_runtime.types import (
@@ -71,3 +72,6 @@ from opwright_runtime.types import (
 from opwright._table import OPS
 
 op_class, op_names = registry(OPS)
+
+# Before any op runs: a graph that is loaded later finds the kernels registered.
+load_if_present()

@@ -20,7 +20,7 @@ ALLOWED = {
         "typing_extensions",
     },
     "runtime/opwright_runtime": {
-        *("opwright_runtime", "tensorflow", "numpy", "typing_extensions"),
+        *("opwright_runtime", "tensorflow", "numpy", "typing_extensions", "rich"),
     },
     "codegen/opwright_codegen": {
         *("opwright_codegen", "black", "jinja2", "numpy", "rich", "yaml"),

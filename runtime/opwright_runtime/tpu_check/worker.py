@@ -11,17 +11,18 @@ from __future__ import annotations
 import json
 import sys
 import time
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import jax
-from jax.experimental import topologies
-from jax.extend.mlir import ir
-from jax.interpreters import mlir
-from jaxlib import xla_client
-
-_to_stablehlo: Any = getattr(xla_client, "_xla").mlir.hlo_to_stablehlo  # noqa: B009
+# jax is an extra: type checkers need not find it.
+jax: Any = import_module("jax")
+topologies: Any = import_module("jax.experimental.topologies")
+ir: Any = import_module("jax.extend.mlir").ir
+mlir: Any = import_module("jax.interpreters.mlir")
+xla_client: Any = import_module("jaxlib.xla_client")
+_to_stablehlo: Any = xla_client._xla.mlir.hlo_to_stablehlo
 
 
 def main(topology: str, hlo: str, result: str) -> None:
