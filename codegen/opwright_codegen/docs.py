@@ -134,7 +134,9 @@ def value(default: object) -> str:
         items = ", ".join(map(value, default))
         return f"({items},)" if len(default) == 1 else f"({items})"
     if isinstance(default, ShapeValue):
-        return "None" if default.dims is None else value(default.dims)
+        if default.dims is None:
+            return "None"
+        return value(tuple(None if size == -1 else size for size in default.dims))
     if isinstance(default, TensorValue):
         # NumPy has no strings of any length but as objects.
         text = default.dtype == "string"

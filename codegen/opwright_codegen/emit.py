@@ -341,6 +341,10 @@ def _signatures(
             if attr.default is None:
                 positional.append(Field(name, annotation))
                 continue
+            if attr.name in left_out and len(left_out) < len(optional):
+                # Where another dtype is given, being there at all would make this
+                # signature overlap with the one where both are.
+                continue
             default: str | None = DTYPES[str(attr.default)]
             if attr in followed and attr.name not in left_out:
                 # A class is no default for a type variable, a name is.

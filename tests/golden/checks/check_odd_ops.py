@@ -1,0 +1,463 @@
+"""The goldens, run: every attr, input and output arrives as it was given.
+
+Run by test_golden.py, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import odd_ops
+import pytest
+import tensorflow as tf
+from odd_ops.args import (
+    OddListOutput,
+    odd_counts,
+    odd_inferred,
+    odd_list_output,
+    odd_mixed,
+    odd_no_input,
+    odd_no_output,
+    odd_nothing,
+    odd_ref,
+)
+from odd_ops.attrs import (
+    OddEnums,
+    OddMinimum,
+    OddTexts,
+    odd_enums,
+    odd_function,
+    odd_functions,
+    odd_lists,
+    odd_minimum,
+    odd_numbers,
+    odd_required,
+    odd_shapes,
+    odd_tensor_lists,
+    odd_tensors,
+    odd_texts,
+)
+from odd_ops.docs import OddProse, odd_deprecated, odd_prose
+from odd_ops.dtypes import (
+    odd_default_dtype,
+    odd_required_dtype,
+    odd_silent_dtype,
+    odd_two_dtypes,
+)
+from odd_ops.names import (
+    OddCollisions,
+    OddMembers,
+    OddReserved,
+    any,
+    if_,
+    iterator,
+    lambda_,
+    odd_collisions,
+    odd_members,
+    odd_reserved,
+    unpack,
+)
+from odd_ops.names.spaces import AddonsOddSpace, addons_odd_space
+
+from opwright_runtime.errors import OpError
+from opwright_runtime.scope import Scope
+from opwright_runtime.types import TFloat32, TInt32, TInt64, TString
+
+tf.load_library(os.environ["ODD_OPS_LIBRARY"])
+
+Run = Callable[[Callable[[], Any]], Any]
+
+
+def eagerly(make: Callable[[], Any]) -> Any:
+    return make()
+
+
+def in_a_function(make: Callable[[], Any]) -> Any:
+    return tf.function(make)()
+
+
+def in_a_graph(make: Callable[[], Any]) -> Any:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        return session.run(make())
+
+
+def values(results: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda x: x.numpy() if hasattr(x, "numpy") else x, results
+    )
+
+
+@pytest.fixture(params=[eagerly, in_a_function, in_a_graph])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs what makes tensors, and returns their values."""
+    return lambda make: values(request.param(make))
+
+
+@pytest.fixture(params=[in_a_function, in_a_graph])
+def run_built(request: pytest.FixtureRequest) -> Run:
+    """The same where ops are built first: eager execution takes no tensors as attrs."""
+    return lambda make: values(request.param(make))
+
+
+def said(text: Any) -> dict[str, str]:
+    """The attrs that a kernel says it got."""
+    return dict(part.split("=", 1) for part in text.decode().split("; "))
+
+
+def test_the_package_knows_its_ops() -> None:
+    assert len(odd_ops.op_names()) == 34
+    assert odd_ops.op_class("Addons>OddSpace") is AddonsOddSpace
+    assert [odd_ops.op_class(name).OP_NAME for name in odd_ops.op_names()] == list(
+        odd_ops.op_names()
+    )
+
+
+# Attrs.
+
+
+def test_lists(run: Run) -> None:
+    assert said(run(lambda: odd_lists().said)) == {
+        "ints": "[1, -2]",
+        "floats": "[]",
+        "bools": "[true]",
+        "strings": '["a", ""]',
+        "types": "[DT_FLOAT, DT_STRING]",
+        "shapes": "[<unknown>, [2]]",
+    }
+    given = said(
+        run(
+            lambda: odd_lists(
+                ints=[],
+                floats=(0.5, float("inf")),
+                strings=[b"\xff", "é"],
+                types=[TInt64, "half", tf.bool],
+                shapes=[[], tf.TensorShape([None, 3]), None],
+            ).said
+        )
+    )
+    assert given["ints"] == "[]"
+    assert given["floats"] == "[0.5, inf]"
+    assert given["strings"] == '["\\377", "\\303\\251"]'
+    assert given["types"] == "[DT_INT64, DT_HALF, DT_BOOL]"
+    assert given["shapes"] == "[[], [?,3], <unknown>]"
+
+
+def test_required(run_built: Run) -> None:
+    attrs = said(
+        run_built(
+            lambda: odd_required(
+                *(2, 0.5, True, "text", TString, [None, 2], [[1, 2]], [7], [TInt32]),
+                last=9,
+            ).said
+        )
+    )
+    assert attrs.pop("value").startswith("Tensor<type: int32 shape: [1,2]")
+    assert attrs == {
+        "i": "2",
+        "f": "0.5",
+        "b": "true",
+        "s": '"text"',
+        "t": "DT_STRING",
+        "shape": "[?,2]",
+        "last": "9",
+        "sizes": "[7]",
+        "dtypes": "[DT_INT32]",
+    }
+
+
+def test_functions(run: Run) -> None:
+    concrete = tf.function(lambda x: x + 1).get_concrete_function(
+        tf.TensorSpec([], tf.float32)
+    )
+    name = concrete.name.decode()
+    assert name in said(run(lambda: odd_function(concrete).said))["f"]
+    attrs = said(run(lambda: odd_functions([concrete, concrete]).said))
+    assert attrs["branches"].count(name) == 2
+    assert attrs["spare"] == "[]"
+
+
+def test_tensors(run: Run, run_built: Run) -> None:
+    np.testing.assert_array_equal(run(lambda: odd_tensors().output), [[1], [-2]])
+    assert run_built(lambda: odd_tensors(value=np.int32(7)).output) == 7
+
+
+def test_tensor_lists(run_built: Run) -> None:
+    attrs = said(run_built(lambda: odd_tensor_lists([1.5, np.zeros(2, np.int8)]).said))
+    assert "type: float shape: [] values: 1.5" in attrs["must"]
+    assert "type: int8 shape: [2] values: 0 0" in attrs["must"]
+    assert attrs["may"] == "[]"
+
+
+def test_tensors_as_attrs_in_eager_execution() -> None:
+    """Refused, as by TensorFlow's own functions, except for a default."""
+    with pytest.raises(OpError, match="value"):
+        odd_tensors(value=np.int32(7))
+    with pytest.raises(OpError, match="must"):
+        odd_tensor_lists([1.0])
+
+
+def test_shapes(run: Run) -> None:
+    assert said(run(lambda: odd_shapes().said)) == {
+        "unknown": "<unknown>",
+        "scalar": "[]",
+        "matrix": "[?,2]",
+    }
+    assert said(run(lambda: odd_shapes(unknown=[], scalar=None).said)) == {
+        "unknown": "[]",
+        "scalar": "<unknown>",
+        "matrix": "[?,2]",
+    }
+
+
+def test_numbers(run: Run) -> None:
+    assert said(run(lambda: odd_numbers().said)) == {
+        "high": "inf",
+        "low": "-inf",
+        "tenth": "0.1",
+        "tiny": "1e-07",
+        "least": "-9223372036854775808",
+    }
+
+
+def test_texts(run: Run) -> None:
+    assert OddTexts.Options().as_dict() == {
+        "quotes": 'it\'s "so"',
+        "escapes": "C:\\new\n\ttab",
+        "empty": "",
+        "yes": "no",
+    }
+    assert said(run(lambda: odd_texts().said)) == {
+        "quotes": r'"it\'s \"so\""',
+        "escapes": r'"C:\\new\n\ttab"',
+        "empty": '""',
+        "yes": '"no"',
+    }
+
+
+def test_enums(run: Run) -> None:
+    attrs = said(run(lambda: odd_enums("b c", modes=["y", "y"]).said))
+    assert attrs == {"must": '"b c"', "mode": '"good"', "modes": '["y", "y"]'}
+    with pytest.raises(OpError, match=r"OddEnums.*must.*'c'"):
+        run(lambda: odd_enums("c").said)
+    with pytest.raises(OpError, match=r"modes.*'z'"):
+        OddEnums.Options(modes=["x", "z"])
+
+
+def test_minimum(run: Run) -> None:
+    attrs = said(run(lambda: odd_minimum(2, width=-1, sizes=(1, 2, 3)).said))
+    assert attrs == {"depth": "2", "width": "-1", "sizes": "[1, 2, 3]"}
+    with pytest.raises(OpError, match="depth must be at least 2, not 1"):
+        run(lambda: odd_minimum(1).said)
+    with pytest.raises(OpError, match=r"sizes"):
+        OddMinimum.Options(sizes=[1])
+
+
+# Inputs and outputs.
+
+
+def test_nothing() -> None:
+    odd_nothing()
+    with tf.Graph().as_default() as graph:
+        odd_nothing(name="void")
+        odd_no_output([1.0, 2.0])
+        assert [op.type for op in graph.get_operations()][-1] == "OddNoOutput"
+    tf.function(lambda: odd_no_output([1, 2]) and None)()
+    odd_no_output([tf.constant("a")])
+
+
+def test_no_input(run: Run) -> None:
+    assert run(lambda: odd_no_input().output) == 0
+    assert tf.abs(odd_no_input()) == 0
+
+
+def test_ref() -> None:
+    with pytest.raises(OpError, match="ref"):
+        odd_ref(tf.Variable(1.0), 2.0)
+    with tf.Graph().as_default():
+        variable = tf.compat.v1.get_variable("v", initializer=1.0, use_resource=False)
+        op = odd_ref(variable._ref(), 2.0)
+        assert op.output_ref.dtype == tf.dtypes.float32._as_ref
+        assert op.inputs.value.dtype == tf.float32
+
+
+def test_inferred_attrs_that_have_a_default(run: Run) -> None:
+    """The default does not stand in the way of what the inputs are."""
+    assert run(lambda: odd_inferred(np.int32(3), [1.0, 2.0]).y) == 3
+    assert run(lambda: odd_inferred(tf.constant(3), []).y).dtype == np.int32
+    assert run(lambda: odd_inferred(1.5, []).y) == 1.5
+
+
+def test_counts(run: Run) -> None:
+    def make() -> Any:
+        op = odd_counts([1, 2], [0.5, tf.constant(1.5)], [])
+        return op.x, op.y, op.z
+
+    x, y, z = run(make)
+    assert (list(x), list(y), list(z)) == ([1, 2], [0.5, 1.5], [])
+
+    def longer() -> Any:
+        op = odd_counts([1], [b"b"], ["c", "d"])
+        return [*op.x, *op.y, *op.z]
+
+    assert run(longer) == [1, b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_list_output(run: Run, count: int) -> None:
+    outputs = run(lambda: odd_list_output(count).outputs)
+    assert isinstance(outputs, list)
+    assert outputs == [0.0] * count
+    assert not hasattr(OddListOutput, "as_output")
+
+
+def test_mixed(run: Run) -> None:
+    def make() -> Any:
+        op = odd_mixed([1, "two", [3.0]], [TString, "float32"])
+        return op.outputs, op.made
+
+    outputs, made = run(make)
+    assert [np.asarray(value).tolist() for value in outputs] == [1, b"two", [3.0]]
+    assert list(made) == [b"", 0.0]
+
+    outputs, made = run(
+        lambda: (lambda op: (op.outputs, op.made))(odd_mixed([], [TInt32]))
+    )
+    assert (list(outputs), list(made)) == ([], [0])
+
+
+# dtypes that are arguments.
+
+
+@pytest.mark.parametrize("dtype", [TInt64, tf.int64, "int64", np.int64])
+def test_required_dtype(run: Run, dtype: Any) -> None:
+    assert run(lambda: odd_required_dtype(1.0, dtype).output).dtype == np.int64
+    with pytest.raises(OpError, match="int32, int64, not TFloat32"):
+        run(lambda: odd_required_dtype(1.0, TFloat32).output)
+
+
+def test_default_dtype(run: Run) -> None:
+    assert run(lambda: odd_default_dtype("x").output).dtype == np.int32
+    assert run(lambda: odd_default_dtype(1, out_type=TFloat32).output).dtype == "f4"
+    assert run(lambda: odd_default_dtype(1.0, out_type=tf.string).output) == b""
+
+
+def test_two_dtypes(run: Run) -> None:
+    def dtypes(**given: Any) -> list[Any]:
+        op = odd_two_dtypes(**given)
+        return [op.a, op.b]
+
+    assert [x.dtype for x in run(dtypes)] == [np.float32, np.int64]
+    given = run(lambda: dtypes(Ta=TInt32, Tb=tf.bool, seed=3))
+    assert [x.dtype for x in given] == [np.int32, np.bool_]
+
+
+def test_a_dtype_that_no_output_has(run: Run) -> None:
+    assert said(run(lambda: odd_silent_dtype().said)) == {"dtype": "DT_FLOAT"}
+    given = run(lambda: odd_silent_dtype(dtype=TInt32).said)
+    assert said(given) == {"dtype": "DT_INT32"}
+
+
+# Names.
+
+
+def test_reserved_words(run: Run) -> None:
+    def make() -> Any:
+        op = odd_reserved(in_=1.0, lambda_=2.0, class_=3, def_=4)
+        return op.is_, op.not_
+
+    assert tuple(run(make)) == (1.0, 2.0)
+    with tf.Graph().as_default():
+        op = odd_reserved(1.0, 2.0, 3)
+        view = OddReserved.from_operation(op.op).inputs
+        assert (view.class_, view.def_) == (3, 0)
+        assert view.in_ is op.op.inputs[0]
+        assert view.attribute_names() == ("class", "def")
+    with pytest.raises(OpError, match="class_"):
+        odd_reserved(1.0, 2.0, "x")
+
+
+def test_collisions(run: Run) -> None:
+    def make() -> Any:
+        op = odd_collisions(1.0, 2, "bytes", True, TInt32, U=1, Output_=2, name="n")
+        return op.op_, op.inputs_, op.create_, op.options_
+
+    assert [np.asarray(x).tolist() for x in run(make)] == [1.0, 2, b"bytes", True]
+    with tf.Graph().as_default():
+        op = OddCollisions.create(
+            Scope.current(), 1.0, 2, "bytes", True, TInt32, OddCollisions.Options(U=7)
+        )
+        view = op.inputs
+        assert (view.T, view.T2, view.U, view.Output_) == (tf.int32, tf.string, 7, 0)
+        assert view.name_ is op.op.inputs[1]
+        assert op.op.get_attr("T") == tf.int32
+
+
+def test_options_named_as_members(run: Run) -> None:
+    options = OddMembers.Options(as_dict_=False, int_="str").with_merge_(False)
+    assert options.explicit == {"as_dict_", "int_", "merge_"}
+    assert options.as_dict() == {
+        "as_dict_": False,
+        "merge_": False,
+        "explicit_": True,
+        "Literal_": True,
+        "attribute_names_": True,
+        "int_": "str",
+    }
+    attrs = said(run(lambda: OddMembers.create(Scope.current(), options).said))
+    assert attrs["as_dict"] == attrs["merge"] == "false"
+    assert attrs["int"] == '"str"'
+    with tf.Graph().as_default():
+        view = odd_members(explicit_=False).inputs
+        assert (view.explicit_, view.as_dict_, view.int_) == (False, True, "int")
+        assert "attribute_names" in view.attribute_names()
+
+
+def test_ops_named_as_names_of_typing(run: Run) -> None:
+    assert run(lambda: any([[True], [False]], 0).output) == [True]
+    assert run(lambda: unpack([[1, 2], [3, 4]], 2, axis=1).output)[1].tolist() == [2, 4]
+    handle = iterator("shared", "", [TInt32], [[]]).handle
+    assert handle.dtype == tf.resource
+    assert run(lambda: lambda_(2.5).y) == 2.5
+
+
+def test_an_op_named_as_a_keyword(run: Run) -> None:
+    branches = [
+        tf.function(lambda x, sign=sign: x * sign).get_concrete_function(
+            tf.TensorSpec([], tf.float32)
+        )
+        for sign in (1.0, -1.0)
+    ]
+    for condition, expected in ((True, 2.0), (False, -2.0)):
+        (result,) = run(
+            lambda condition=condition: if_(
+                condition, [2.0], [TFloat32], *branches
+            ).output
+        )
+        assert result == expected
+
+
+def test_namespaces(run: Run) -> None:
+    assert run(lambda: addons_odd_space(1.5).y) == 1.5
+    with tf.Graph().as_default():
+        op = AddonsOddSpace.create(Scope.current("mine"), 1.5)
+        assert op.op.type == "Addons>OddSpace"
+        assert repr(op) == "<Addons>OddSpace 'mine'>"
+
+
+# What is written about an op.
+
+
+def test_prose(run: Run) -> None:
+    assert run(lambda: odd_prose(1.0, gain=2.0).y) == 1.0
+    assert "C:\\new\\table" in (OddProse.__doc__ or "")
+    assert 'three """ in its docs' in (OddProse.__doc__ or "")
+    assert "    y = x * gain ** {gain}      # {{ not" in (OddProse.__doc__ or "")
+
+
+def test_deprecated(run: Run) -> None:
+    """Refused where a graph is as new as today's TensorFlow."""
+    with pytest.raises(OpError, match=r"OddDeprecated.*version 7"):
+        run(lambda: odd_deprecated(1.0).y)

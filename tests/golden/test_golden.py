@@ -1,0 +1,118 @@
+"""Small opdefs with one oddity each, against the Python that is expected of them.
+
+The Python is also imported, checked by mypy and pyright, and run on a library that has
+these very ops.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen.generate import Target, generate
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+OPDEFS = HERE / "opdefs"
+EXPECTED = HERE / "expected"
+CHECKS = HERE / "checks"
+PACKAGE = "odd_ops"
+
+
+def environment(**more: str) -> dict[str, str]:
+    sources = [str(ROOT / name) for name in ("runtime", "codegen")] + [str(EXPECTED)]
+    path = os.pathsep.join(sources)
+    return {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+
+
+def texts(root: Path) -> dict[str, str]:
+    return {
+        path.relative_to(root).as_posix(): path.read_text("utf-8")
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def test_what_is_generated_is_what_is_expected(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    generate(Target(OPDEFS, tmp_path, PACKAGE))
+    if request.config.getoption("--update-goldens", default=False):
+        shutil.rmtree(EXPECTED, ignore_errors=True)
+        shutil.copytree(tmp_path / PACKAGE, EXPECTED / PACKAGE)
+    expected = texts(EXPECTED / PACKAGE)
+    generated = texts(tmp_path / PACKAGE)
+    differences = [
+        line
+        for name in sorted({*expected, *generated})
+        for line in difflib.unified_diff(
+            expected.get(name, "").splitlines(),
+            generated.get(name, "").splitlines(),
+            f"expected/{name}",
+            f"generated/{name}",
+            lineterm="",
+        )
+    ]
+    if differences or expected.keys() != generated.keys():
+        pytest.fail(
+            "generated code is not what is expected; if it should be, run"
+            " 'make goldens' and read what changed\n\n" + "\n".join(differences),
+            pytrace=False,
+        )
+
+
+def python(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *map(str, arguments)],
+        cwd=ROOT,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_library_has_the_ops_that_the_opdefs_describe(
+    odd_ops: Path, tmp_path: Path
+) -> None:
+    opdefs = shutil.copytree(OPDEFS, tmp_path / "opdefs")
+    done = python(
+        "opwright_codegen", "import", "--library", odd_ops, "--opdefs", opdefs
+    )
+    assert done.stdout == ""
+    assert done.stderr.endswith(": 0 added, 0 updated, 30 unchanged\n")
+    assert texts(opdefs) == texts(OPDEFS)
+
+
+def test_mypy_is_content() -> None:
+    """With the goldens, and about the types of what their functions return."""
+    done = python("mypy", EXPECTED, CHECKS / "typed.py", MYPYPATH=str(EXPECTED))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_pyright_is_content() -> None:
+    done = python(
+        *("pyright", "--outputjson", "--pythonpath", sys.executable),
+        *(EXPECTED, CHECKS / "typed.py"),
+    )
+    found = json.loads(done.stdout)
+    assert found["generalDiagnostics"] == []
+    assert found["summary"]["filesAnalyzed"] == 1 + len(list(EXPECTED.rglob("*.py")))
+
+
+def test_the_goldens_run(odd_ops: Path) -> None:
+    """In a process of its own, for a library that is loaded stays."""
+    done = python(
+        *("pytest", "-q", "-p", "no:cacheprovider", "--rootdir", HERE),
+        CHECKS / "check_odd_ops.py",
+        ODD_OPS_LIBRARY=str(odd_ops),
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout and "skipped" not in done.stdout
