@@ -2,8 +2,8 @@
 
 A change breaks callers if code or a graph written for the old op can fail with the
 new one: an op, input, output or attr that is gone or has another place, type or name;
-an attr that must now be given; a value that is no longer allowed; a default that is
-another, for it changes results silently.
+an attr that must now be given, or that only a keyword gives; a value that is no longer
+allowed; a default that is another, for it changes results silently.
 """
 
 from __future__ import annotations
@@ -80,8 +80,10 @@ def _args(
             yield Change(op.name, "removed", f"{kind} {arg.name}", True)
     for place, arg in enumerate(new):
         if arg.name not in before:
-            # One more output leaves code that names outputs alone.
-            breaks = kind == "input" or place < len(old)
+            # One more output leaves code that names outputs alone, but an op stands
+            # for its output only while that is the only one.
+            single = len(old) == 1 and not old[0].is_list
+            breaks = kind == "input" or place < len(old) or single
             yield Change(op.name, "added", f"{kind} {arg.name}", breaks)
             continue
         was = before[arg.name]
@@ -106,15 +108,26 @@ def _signature(arg: Arg) -> str:
 def _attrs(old: Op, new: Op) -> Iterator[Change]:
     before = {attr.name: attr for attr in old.attrs}
     after = {attr.name: attr for attr in new.attrs}
-    for name in before.keys() - after.keys():
-        yield Change(old.name, "removed", f"attr {name}", name not in old.inferred)
-    for name in after.keys() - before.keys():
-        attr = after[name]
+    for name in before:
+        if name not in after:
+            yield Change(old.name, "removed", f"attr {name}", name not in old.inferred)
+    for name, attr in after.items():
+        if name in before:
+            yield from _attr(old.name, before[name], attr, name in new.inferred)
+            continue
         needed = name not in new.inferred and attr.default is None
         text = f"attr {name}" + (", which must be given" if needed else "")
         yield Change(old.name, "added", text, needed)
-    for name in before.keys() & after.keys():
-        yield from _attr(old.name, before[name], after[name], name in new.inferred)
+    was, now = (
+        [
+            attr.name
+            for attr in op.required
+            if attr.default is None and before.keys() & after.keys() >= {attr.name}
+        ]
+        for op in (old, new)
+    )
+    if sorted(was) == sorted(now) and was != now:
+        yield Change(old.name, "changed", "order of the attrs that must be given", True)
 
 
 def _attr(op: str, old: Attr, new: Attr, inferred: bool) -> Iterator[Change]:
@@ -127,8 +140,9 @@ def _attr(op: str, old: Attr, new: Attr, inferred: bool) -> Iterator[Change]:
             "none" if attr.default is None else docs.value(attr.default)
             for attr in (old, new)
         )
+        # With its first default, an attr turns from an argument into a keyword.
         text = f"default of {old.name}: {was} -> {now}"
-        yield Change(op, "changed", text, old.default is not None and not inferred)
+        yield Change(op, "changed", text, not inferred)
     if old.minimum != new.minimum:
         raised = new.minimum is not None and (
             old.minimum is None or new.minimum > old.minimum

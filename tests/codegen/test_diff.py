@@ -34,6 +34,8 @@ def with_attr(attr: Attr, **changes: Any) -> dict[str, Any]:
 X, Y = OP.inputs
 (Z,) = OP.outputs
 EXTRA = Attr("extra", AttrKind("int"), default=0)
+ALSO = Attr("also", AttrKind("int"))
+FLOAT = dataclasses.replace(T, default=DTypeName("float"))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,8 @@ EXTRA = Attr("extra", AttrKind("int"), default=0)
             *("changed", "input x: T -> ref(T)", True),
         ),
         ({"outputs": ()}, "removed", "output z", True),
-        ({"outputs": (Z, Arg("w", type_attr="T"))}, "added", "output w", False),
+        # The op was as good as its only output: tf.abs(foo).
+        ({"outputs": (Z, Arg("w", type_attr="T"))}, "added", "output w", True),
         ({"outputs": (Arg("w", type_attr="T"), Z)}, "added", "output w", True),
         ({"attrs": (T, MODE)}, "removed", "attr count", True),
         ({"attrs": (*OP.attrs, EXTRA)}, "added", "attr extra", False),
@@ -103,6 +106,53 @@ EXTRA = Attr("extra", AttrKind("int"), default=0)
 def test_changes(changes: dict[str, Any], kind: str, what: str, breaks: bool) -> None:
     new = dataclasses.replace(OP, **changes)
     assert compare([OP], [new]) == [Change("Foo", kind, what, breaks)]
+
+
+SIZES = Attr("sizes", AttrKind("list(int)"))
+GIVEN = dataclasses.replace(
+    OP, outputs=(Z, Arg("w", type_attr="T")), attrs=(*OP.attrs, SIZES, ALSO)
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "breaks"),
+    [
+        ({"outputs": (*GIVEN.outputs, Arg("v", type_attr="T"))}, "output v", False),
+        (
+            {"attrs": (*OP.attrs, dataclasses.replace(SIZES, default=()), ALSO)},
+            *("default of sizes: none -> ()", True),
+        ),
+        (
+            {"attrs": (*OP.attrs, ALSO, SIZES)},
+            *("order of the attrs that must be given", True),
+        ),
+        (
+            {"attrs": (T, COUNT, MODE, SIZES, ALSO)},
+            *(None, False),
+        ),
+        (
+            {"attrs": (FLOAT, *GIVEN.attrs[1:])},
+            *('default of T: none -> "float32"', False),
+        ),
+    ],
+)
+def test_changes_of_an_op_with_more(
+    changes: dict[str, Any], what: str | None, breaks: bool
+) -> None:
+    found = compare([GIVEN], [dataclasses.replace(GIVEN, **changes)])
+    assert [(change.what, change.breaks) for change in found] == (
+        [] if what is None else [(what, breaks)]
+    )
+
+
+def test_the_order_is_always_the_same() -> None:
+    """That of the OpDefs, whatever the hash of a name."""
+    names = [f"n{number}" for number in range(20)]
+    attrs = tuple(Attr(name, AttrKind("int"), default=0) for name in names)
+    new = dataclasses.replace(OP, attrs=OP.attrs + attrs)
+    assert [change.what for change in compare([OP], [new])] == [
+        f"attr {name}" for name in names
+    ]
 
 
 def test_ops_come_and_go() -> None:

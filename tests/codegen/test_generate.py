@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from workplace import OPDEFS, ROOT, command, environment, place, tree
 
 from opwright_codegen import load
+from opwright_codegen.generate import DECISIVE
 
 SOME = (
     *("linalg/MatMul", "math/AddV2", "math/ArgMax", "core/Split", "core/IdentityN"),
@@ -69,7 +71,7 @@ def test_an_unchanged_tree_needs_no_black(place_of_work: Path) -> None:
         "print(sorted({'black', 'jinja2'} & set(sys.modules)))\n"
     )
     done = subprocess.run(
-        [os.sys.executable, "-c", code],
+        [sys.executable, "-c", code],
         cwd=place_of_work,
         env=environment(),
         capture_output=True,
@@ -77,6 +79,25 @@ def test_an_unchanged_tree_needs_no_black(place_of_work: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_every_module_that_decides_counts() -> None:
+    """When one of them changes, all is generated anew."""
+    code = (
+        "import sys\n"
+        "from opwright_codegen import emit, format, load\n"
+        "print(*sorted(name for name in sys.modules if 'opwright_codegen.' in name))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    used = {name.rpartition(".")[2] for name in done.stdout.split()}
+    # How problems are told decides nothing.
+    assert used - {"problems"} | {"generate"} == set(DECISIVE)
 
 
 def test_one_op_edited_changes_its_file_alone(place_of_work: Path) -> None:
