@@ -1,0 +1,127 @@
+"""The way of somebody with ops of their own: library, opdefs, classes, and again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Build
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SOURCE = HERE / "library" / "audio_ops.cc"
+
+GAIN = """\
+# Ours since 2019.
+op: Addons>Gain
+group: audio
+summary: Makes a signal louder.
+inputs:
+  - {name: signal, type: float}
+outputs:
+  - name: louder
+    type: float
+    doc: The signal, multiplied.
+options:
+  - name: gain
+    type: float
+    default: 2.0
+    doc: What to multiply with.
+"""
+
+
+def run(cwd: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT / "runtime"), str(ROOT / "codegen"), "src"])
+    environment = {**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def codegen(cwd: Path, *arguments: str | Path) -> str:
+    """The output of a command that must succeed."""
+    done = run(cwd, "-m", "opwright_codegen", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr.splitlines()[-1]
+
+
+def files(root: Path) -> dict[str, str]:
+    return {
+        path.relative_to(root).as_posix(): path.read_text("utf-8")
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def test_from_a_library_to_classes_and_on(build: Build, tmp_path: Path) -> None:
+    library = shutil.copy(build(SOURCE, "audio_ops"), tmp_path / "audio_ops.so")
+    generate = ("generate", "--opdefs", "my_opdefs", "--output", "src")
+    generate += ("--package", "my_ops")
+
+    # A bare name is that of a file here, not of a library of the system.
+    said = codegen(
+        *(tmp_path, "import", "--library", "audio_ops.so"),
+        *("--opdefs", "my_opdefs", "--group", "audio"),
+    )
+    assert "added my_opdefs/audio/Addons.Gain.yaml" in said
+    assert said.endswith("my_opdefs: 2 added, 0 updated, 0 unchanged")
+    assert "2 ops, 7 files written" in codegen(tmp_path, *generate)
+
+    used = run(tmp_path, HERE / "checks" / "use_my_ops.py", library)
+    assert used.returncode == 0, used.stderr
+
+    # Documentation comes from a person.
+    gain = tmp_path / "my_opdefs/audio/Addons.Gain.yaml"
+    gain.write_text(GAIN)
+    # Its class, and the manifest.
+    assert "2 files written" in codegen(tmp_path, *generate)
+    codegen(tmp_path, "save", "audio_ops.so", "before.pbtxt")
+    before = files(tmp_path / "src/my_ops")
+
+    # The library gets its next version.
+    new = build(SOURCE, "audio_ops2", "-DOPS_ONLY", "-DWITH_CLIP")
+    shutil.copy(new, tmp_path / "new.so")
+    said = codegen(tmp_path, "diff", "before.pbtxt", "new.so")
+    assert said.splitlines()[0] == "Addons>Gain: added attr clip"
+    assert said.endswith("1 change, 0 of which break callers")
+
+    said = codegen(tmp_path, "import", "--library", new, "--opdefs", "my_opdefs")
+    assert said.endswith("my_opdefs: 0 added, 1 updated, 1 unchanged")
+    kept = GAIN + "  - {name: clip, type: bool, default: false}\n"
+    assert gain.read_text("utf-8") == kept
+
+    codegen(tmp_path, *generate)
+    after = files(tmp_path / "src/my_ops")
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert before.keys() == after.keys()
+    assert changed == {"audio/addons_gain.py"}
+    assert "def with_clip(self, clip: bool) -> Self:" in after["audio/addons_gain.py"]
+    codegen(tmp_path, *generate, "--check")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("missing.so", None, "cannot open shared object file"),
+        ("text.so", b"no library", "cannot load it"),
+    ],
+)
+def test_what_is_no_library(
+    name: str, content: bytes | None, words: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    done = run(tmp_path, "-m", "opwright_codegen", "import", "--library", name)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert name in done.stderr.splitlines()[-1]
+    assert words in done.stderr.splitlines()[-1]
