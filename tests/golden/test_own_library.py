@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Build
+
+Build = Callable[..., Path]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
