@@ -33,7 +33,7 @@ from opwright_codegen.model import (
 from opwright_codegen.problems import Problem
 from opwright_codegen.types import DTYPES, KINDS, AttrKind, DTypeName
 
-EXAMPLES = int(os.environ.get("OPWRIGHT_FUZZ", "200"))
+EXAMPLES = int(os.environ.get("OPWRIGHT_FUZZ", "100"))
 fuzz = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -41,7 +41,7 @@ fuzz = settings(
     suppress_health_check=list(HealthCheck),
 )
 #: For what takes a millisecond.
-fuzz_more = settings(fuzz, max_examples=10 * EXAMPLES)
+fuzz_more = settings(fuzz, max_examples=20 * EXAMPLES)
 
 
 @cache
