@@ -2,6 +2,8 @@
 // OPWRIGHT_ISA, its name, and OPWRIGHT_VECTOR_BYTES and is compiled with its flags. All of it
 // has internal linkage, and nothing inline from a library is called: the linker would merge
 // such a function over all instruction sets.
+#include <utility>
+
 #include "kernels.h"
 
 namespace opwright {
@@ -205,17 +207,34 @@ void Multiply(const Product<S>& p) {
   }
 }
 
-template <class S>
-inline S SumLanes(V<S> value) {
-  S lanes[kLanes<S>];
-  Put<S>(lanes, value);
-  // By halves: one after the other, each addition would wait for the last.
-#pragma GCC unroll 8
-  for (int half = kLanes<S> / 2; half > 0; half /= 2) {
+// One half of each block of kBlock lanes of (a, b), or the other half.
+template <class S, int kBlock, int kHalf, size_t... kLane>
+inline V<S> HalfBlocks(V<S> a, V<S> b, std::index_sequence<kLane...>) {
+  constexpr int kWide = kBlock / 2;
+#ifdef __clang__
+  return __builtin_shufflevector(
+      a, b, (kLane / kWide * kBlock + kLane % kWide + kHalf * kWide)...);
+#else
+  using I = typename Simd<S>::I;
+  return __builtin_shuffle(a, b,
+                           I{(kLane / kWide * kBlock + kLane % kWide + kHalf * kWide)...});
+#endif
+}
+
+// Lane i becomes the sum over the lanes of sum[i].
+template <class S, int kBlock = kLanes<S>>
+inline V<S> SumAcross(V<S>* sum) {
+  using Lanes = std::make_index_sequence<kLanes<S>>;
 #pragma GCC unroll 16
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const V<S> a = sum[2 * i], b = sum[2 * i + 1];
+    sum[i] = HalfBlocks<S, kBlock, 0>(a, b, Lanes()) + HalfBlocks<S, kBlock, 1>(a, b, Lanes());
   }
-  return lanes[0];
+  if constexpr (kBlock > 2) {
+    return SumAcross<S, kBlock / 2>(sum);
+  } else {
+    return sum[0];
+  }
 }
 
 template <class T>
@@ -223,17 +242,27 @@ void Dots(int64_t rows, int64_t columns, const T* weights, const Compute<T>* x,
           Compute<T>* out) {
   using S = Compute<T>;
   constexpr int L = kLanes<S>;
-  constexpr int kRows = 4;  // At once, so that their sums do not wait for each other.
-  for (int64_t row = 0; row < rows; row += kRows) {
-    const int64_t count = rows - row < kRows ? rows - row : kRows;
-    const T* w[kRows];
-    V<S> sum[kRows] = {};
-    for (int i = 0; i < kRows; ++i) w[i] = weights + (row + (i < count ? i : 0)) * columns;
-    for (int64_t k = 0; k < columns; k += L) {
-      const V<S> right = Get<S>(x + k, columns - k);
-      for (int i = 0; i < kRows; ++i) sum[i] += Get<T>(w[i] + k, columns - k) * right;
+  const int64_t whole = columns / L * L;
+  for (int64_t row = 0; row < rows; row += L) {
+    const int64_t count = rows - row < L ? rows - row : L;
+    const T* w[L];
+    V<S> sum[L];
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+      w[i] = weights + (row + (i < count ? i : 0)) * columns;
+      sum[i] = V<S>{};
     }
-    for (int64_t i = 0; i < count; ++i) out[row + i] += SumLanes<S>(sum[i]);
+    for (int64_t k = 0; k < whole; k += L) {
+      const V<S> right = Get<S>(x + k);
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) sum[i] += Get<T>(w[i] + k, L) * right;
+    }
+    if (whole < columns) {
+      const V<S> right = Get<S>(x + whole, columns - whole);
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) sum[i] += Get<T>(w[i] + whole, columns - whole) * right;
+    }
+    Put<S>(out + row, Get<S>(out + row, count) + SumAcross<S>(sum), count);
   }
 }
 
