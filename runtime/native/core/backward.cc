@@ -80,16 +80,17 @@ class BackwardPass {
     Chunk chunk;
     Inputs<T> inputs;
     S* dsums;        // [panel][row of the chunk][panel width]
-    S* x;            // [input][row of the chunk], transposed.
-    S* h;            // [hidden][row of the chunk], before the step, transposed.
-    S* full;         // [unit][row of the chunk], before the projection, transposed.
+    const S* const* x;  // By row of the chunk: what the layer reads.
+    const S** h;     // By row of the chunk: the hidden state before the step.
+    S* h_copies;     // Where these are computed copies.
+    S* full;         // [row of the chunk][unit], before the projection.
     S* dprojected;   // [panel of the projection][row of the chunk][panel width]
     S* dh;           // [sequence][ldh]
     S* dfull;        // [sequence][padded units], before the projection.
     S* dc;           // [sequence][padded units]
     const T** h_before;  // By row of the chunk.
     const T** c_before;
-    const S** rows;      // For products, as many as the largest needs.
+    const S** rows;      // For products.
   };
 
   void Allocate() {
@@ -116,8 +117,7 @@ class BackwardPass {
     const int64_t most = (config_.batch + parts_ - 1) / parts_;
     chunk_steps_ = std::min(config_.time, std::max<int64_t>(1, kChunkRows / most));
     most_rows_ = chunk_steps_ * most;
-    const int64_t pointers =
-        std::max({most_rows_, widest_, config_.hidden(), config_.units});
+    constexpr bool same = std::is_same<T, S>::value;
     slice_.resize(slices_);
     for (int64_t i = 0; i < slices_; ++i) {
       Slice& slice = slice_[i];
@@ -128,8 +128,9 @@ class BackwardPass {
       slice.chunk.Allocate(host_, chunk_steps_, most_rows_);
       slice.inputs.Allocate(host_, config_, most_rows_);
       slice.dsums = host_.Allocate<S>(panels_.count() * most_rows_ * width);
-      slice.x = host_.Allocate<S>(widest_ * most_rows_);
-      slice.h = host_.Allocate<S>(config_.hidden() * most_rows_);
+      slice.h = host_.Allocate<const S*>(most_rows_);
+      slice.h_copies =
+          same ? nullptr : host_.Allocate<S>(config_.hidden() * most_rows_);
       slice.dh = host_.Allocate<S>(most * ldh_);
       slice.dc = host_.Allocate<S>(most * panels_.padded_units());
       slice.full = slice.dfull = slice.dprojected = nullptr;
@@ -140,15 +141,12 @@ class BackwardPass {
       }
       slice.h_before = host_.Allocate<const T*>(most_rows_);
       slice.c_before = host_.Allocate<const T*>(most_rows_);
-      slice.rows = host_.Allocate<const S*>(pointers);
+      slice.rows = host_.Allocate<const S*>(most_rows_);
     }
     for (int64_t part = 0; part < parts_; ++part) {
       dx_.push_back(host_.Allocate<S>(most_rows_ * ld_input_));
     }
-    // Rows of weights are products' left sides too, one pointer list a task.
-    const int64_t tasks = config_.dirs() * (panels_.count() + projected_.count());
-    ld_task_ = pointers;
-    task_rows_ = host_.Allocate<const S*>(tasks * pointers);
+    task_rows_ = host_.Allocate<const S*>(config_.dirs() * projected_.count() * most_rows_);
     if (config_.layers > 1) {
       const int64_t size = config_.time * config_.batch * config_.width();
       between_[0] = host_.Allocate<S>(size);
@@ -261,11 +259,18 @@ class BackwardPass {
           layer == 0 ? Sequence<const T>::Of(call_.input, config_, config_.time_major,
                                              config_.input_size)
                      : Output(layer - 1);
-      const S* const* rows = slice.inputs.Read(
+      slice.x = slice.inputs.Read(
           config_, layer, config_.drops() && layer > 0 ? &dropout : nullptr, from, chunk);
-      compute_.transpose(chunk.rows, config_.layer_input(layer), rows, slice.x, most_rows_);
     }
-    kernels_.transpose(chunk.rows, config_.hidden(), slice.h_before, slice.h, most_rows_);
+    for (int64_t m = 0; m < chunk.rows; ++m) {
+      if constexpr (std::is_same<T, S>::value) {
+        slice.h[m] = slice.h_before[m];
+      } else {
+        S* const copy = slice.h_copies + m * config_.hidden();
+        for (int64_t i = 0; i < config_.hidden(); ++i) copy[i] = Load(slice.h_before[m][i]);
+        slice.h[m] = copy;
+      }
+    }
     for (int64_t s = chunk.steps - 1; s >= 0; --s) Step(layer, slice, s);
   }
 
@@ -330,10 +335,11 @@ class BackwardPass {
           slice.dsums + (begin + m) * width + panels_.recurrent_vector() * panels_.lanes;
     }
     const int64_t stride = panels_.count() * packed_width_ * width;
-    for (int64_t panel = 0; panel * width < config_.hidden(); ++panel) {
+    const Panels hidden = PlainPanels(panels_.lanes, config_.hidden());
+    for (int64_t panel = 0; panel < hidden.count(); ++panel) {
       kernels_.product({rows, slice.rows, panels_.count(), packed_width_, most_rows_ * width,
                         weights.recurrent + panel * stride, width,
-                        slice.dh + panel * width, ldh_, place, 4});
+                        slice.dh + panel * width, ldh_, place, hidden.vectors_of(panel)});
     }
   }
 
@@ -376,15 +382,16 @@ class BackwardPass {
       const T* output_gate = Gates(pseudo, t, b) + 3 * config_.units;
       const T* cells = Cells(pseudo, t, b);
       for (int64_t i = 0; i < config_.units; ++i) {
-        slice.full[i * most_rows_ + begin + m] =
+        slice.full[(begin + m) * config_.units + i] =
             Load(output_gate[i]) * std::tanh(Load(cells[i]));
       }
     }
     const int64_t stride = projected_.padded_units() * width;
-    for (int64_t panel = 0; panel * width < config_.units; ++panel) {
+    const Panels units = PlainPanels(panels_.lanes, config_.units);
+    for (int64_t panel = 0; panel < units.count(); ++panel) {
       kernels_.product({rows, slice.rows, 1, config_.projection, 0,
                         weights_[slice.dir].projection + panel * stride, width,
-                        slice.dfull + panel * width, ld_full_, place, 4});
+                        slice.dfull + panel * width, ld_full_, place, units.vectors_of(panel)});
     }
   }
 
@@ -403,10 +410,12 @@ class BackwardPass {
       }
       if (config_.has_input_weights(layer)) {
         const int64_t stride = panels_.count() * packed_width_ * width;
-        for (int64_t panel = 0; panel * width < in; ++panel) {
+        const Panels inputs = PlainPanels(panels_.lanes, in);
+        for (int64_t panel = 0; panel < inputs.count(); ++panel) {
           kernels_.product({chunk.rows, slice.rows, panels_.count(), packed_width_,
                             most_rows_ * width, weights_[dir].input + panel * stride, width,
-                            dx + panel * width, ld_input_, nullptr, 4});
+                            dx + panel * width, ld_input_, nullptr,
+                            inputs.vectors_of(panel)});
         }
       } else {
         AddSkipped(slice, dx);
@@ -455,24 +464,21 @@ class BackwardPass {
     const int64_t panel = task % panels_.count();
     const int64_t width = panels_.width();
     const Weights& weights = weights_[dir];
-    const S** rows = task_rows_ + task * ld_task_;
     for (int64_t part = 0; part < parts_; ++part) {
       const Slice& slice = slice_[part * config_.dirs() + dir];
       const S* dsums = slice.dsums + panel * most_rows_ * width;
       const int64_t count = slice.chunk.rows;
       if (config_.has_input_weights(layer)) {
         const int64_t in = config_.layer_input(layer);
-        for (int64_t i = 0; i < in; ++i) rows[i] = slice.x + i * most_rows_;
-        kernels_.product({in, rows, 1, count, 0, dsums, width,
-                          weights.d_input + panel * in * packed_width_, packed_width_, nullptr,
-                          panels_.vectors()});
+        kernels_.outer_product({in, count, slice.x, dsums, width,
+                                weights.d_input + panel * in * packed_width_, packed_width_,
+                                panels_.vectors()});
       }
       const int64_t hidden = config_.hidden();
-      for (int64_t i = 0; i < hidden; ++i) rows[i] = slice.h + i * most_rows_;
-      kernels_.product({hidden, rows, 1, count, 0,
-                        dsums + panels_.recurrent_vector() * panels_.lanes, width,
-                        weights.d_recurrent + panel * hidden * packed_width_, packed_width_,
-                        nullptr, panels_.vectors()});
+      kernels_.outer_product({hidden, count, slice.h,
+                              dsums + panels_.recurrent_vector() * panels_.lanes, width,
+                              weights.d_recurrent + panel * hidden * packed_width_,
+                              packed_width_, panels_.vectors()});
       kernels_.sum_rows(count, dsums, weights.d_biases + panel * width);
     }
   }
@@ -481,14 +487,14 @@ class BackwardPass {
     const int64_t dir = task / projected_.count();
     const int64_t panel = task % projected_.count();
     const int64_t width = projected_.width();
-    const S** rows = task_rows_ + (config_.dirs() * panels_.count() + task) * ld_task_;
+    const S** rows = task_rows_ + task * most_rows_;
     for (int64_t part = 0; part < parts_; ++part) {
       const Slice& slice = slice_[part * config_.dirs() + dir];
-      for (int64_t i = 0; i < config_.units; ++i) rows[i] = slice.full + i * most_rows_;
-      kernels_.product({config_.units, rows, 1, slice.chunk.rows, 0,
-                        slice.dprojected + panel * most_rows_ * width, width,
-                        weights_[dir].d_projection + panel * config_.units * width, width,
-                        nullptr, 4});
+      for (int64_t m = 0; m < slice.chunk.rows; ++m) rows[m] = slice.full + m * config_.units;
+      kernels_.outer_product({config_.units, slice.chunk.rows, rows,
+                              slice.dprojected + panel * most_rows_ * width, width,
+                              weights_[dir].d_projection + panel * config_.units * width, width,
+                              4});
     }
   }
 
@@ -549,11 +555,10 @@ class BackwardPass {
   const int64_t parts_;   // Of the batch.
   const int64_t slices_;  // Parts times directions.
   int64_t widest_, packed_width_, ldh_, ld_full_, ld_input_, chunk_steps_, most_rows_;
-  int64_t ld_task_;
   Weights weights_[2];
   std::vector<Slice> slice_;
   std::vector<S*> dx_;    // By part: [row of the chunk][ld_input]
-  const S** task_rows_;   // By task: row pointers.
+  const S** task_rows_;   // By task of a projection: row pointers.
   S* between_[2] = {nullptr, nullptr};  // Gradients of outputs between layers.
 };
 

@@ -3,6 +3,7 @@
 
 #include "layers.h"
 #include "rnn.h"
+#include "weights.h"
 
 namespace opwright {
 namespace {
@@ -30,7 +31,8 @@ class ForwardPass {
         projected_(PlainPanels(kernels_.lanes, config.projection)),
         parts_(CutBatch(config, host)),
         slices_(config.dirs() * parts_),
-        direct_(config.time * config.batch <= kDirectRows && config.projection == 0) {
+        direct_(config.time * config.batch <= kDirectRows && config.projection == 0),
+        packing_(config, kernels_.lanes, direct_) {
     Allocate();
   }
 
@@ -38,7 +40,7 @@ class ForwardPass {
     Sequence<const T> from =
         Sequence<const T>::Of(call_.input, config_, config_.time_major, config_.input_size);
     for (int64_t layer = 0; layer < config_.layers; ++layer) {
-      Pack(layer);
+      Prepare(layer);
       const Sequence<T> to = Output(layer);
       const double operations = 2.0 * config_.time * config_.batch * config_.dirs() *
                                 config_.gates() * config_.units *
@@ -50,14 +52,6 @@ class ForwardPass {
   }
 
  private:
-  // One direction's weights, in panels.
-  struct Weights {
-    S* input;
-    S* recurrent;
-    S* projection;
-    S* biases;
-  };
-
   // One direction of one part of the batch.
   struct Slice {
     int64_t dir, first, end;
@@ -72,19 +66,11 @@ class ForwardPass {
   };
 
   void Allocate() {
-    int64_t widest = config_.has_input_weights(0) ? config_.input_size : 0;
-    if (config_.layers > 1) widest = std::max(widest, config_.width());
-    packed_width_ = panels_.vectors() * panels_.lanes;
-    input_stride_ = widest * packed_width_;
-    recurrent_stride_ = config_.hidden() * packed_width_;
-    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
-      Weights& weights = weights_[dir];
-      const int64_t panels = direct_ ? 0 : panels_.count();
-      weights.input = host_.Allocate<S>(panels * input_stride_);
-      weights.recurrent = host_.Allocate<S>(panels * recurrent_stride_);
-      weights.projection =
-          host_.Allocate<S>(projected_.count() * config_.units * projected_.width());
-      weights.biases = host_.Allocate<S>(panels_.count() * panels_.width());
+    if (!config_.training && !direct_ && call_.cache) {
+      cached_ = call_.cache->Get(config_, call_.params, host_);
+      block_ = cached_.get();
+    } else {
+      block_ = host_.Allocate<S>(packing_.LargestSize());
     }
     ldh_ = config_.projection ? projected_.padded_units() : panels_.padded_units();
     const int64_t most = (config_.batch + parts_ - 1) / parts_;
@@ -126,32 +112,15 @@ class ForwardPass {
     return Sequence<T>::Of(call_.output, config_, config_.time_major, width);
   }
 
-  void Pack(int64_t layer) {
-    const int64_t in = config_.layer_input(layer);
-    const bool input = config_.has_input_weights(layer);
-    const double size = 8.0 * config_.dirs() * panels_.padded_units() *
-                        (in + config_.hidden()) * config_.gates();
-    opwright::Run(
-        host_, direct_ ? 0 : config_.dirs() * panels_.count(), size, [&](int64_t i) {
-          const int64_t dir = i / panels_.count();
-          const int64_t panel = i % panels_.count();
-          const LayerParams& at = layout_[layer * config_.dirs() + dir];
-          if (input) {
-            PackRows(panels_, 0, panel, call_.params + at.input_weights, in,
-                     weights_[dir].input + panel * input_stride_);
-          }
-          PackRows(panels_, panels_.recurrent_vector(), panel,
-                   call_.params + at.recurrent_weights, config_.hidden(),
-                   weights_[dir].recurrent + panel * recurrent_stride_);
-        });
+  // Makes weights_ those of a layer, of which all before have been prepared.
+  void Prepare(int64_t layer) {
+    if (!cached_) {
+      packing_.Pack(layer, call_.params, block_, host_);
+    } else if (layer > 0) {
+      block_ += packing_.Size(layer - 1);
+    }
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
-      const LayerParams& at = layout_[layer * config_.dirs() + dir];
-      PackBiases(panels_, call_.params + at.input_bias, call_.params + at.recurrent_bias,
-                 weights_[dir].biases);
-      for (int64_t panel = 0; panel < projected_.count(); ++panel) {
-        PackRows(projected_, 0, panel, call_.params + at.projection, config_.units,
-                 weights_[dir].projection + panel * config_.units * projected_.width());
-      }
+      weights_[dir] = packing_.At(block_, layer, dir);
     }
   }
 
@@ -223,7 +192,7 @@ class ForwardPass {
   // The part of a chunk's sums that does not wait for the step before.
   void SumInputs(int64_t layer, Slice& slice, const S* const* rows) {
     const int64_t width = panels_.width();
-    const Weights& weights = weights_[slice.dir];
+    const Weights<S>& weights = weights_[slice.dir];
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
       S* sums = slice.sums + panel * most_rows_ * width;
       kernels_.fill(slice.chunk.rows, weights.biases + panel * width, sums);
@@ -235,7 +204,8 @@ class ForwardPass {
       }
       if (config_.has_input_weights(layer)) {
         kernels_.product({slice.chunk.rows, rows, 1, config_.layer_input(layer), 0,
-                          weights.input + panel * input_stride_, packed_width_, sums, width,
+                          weights.input + panel * packing_.input_stride(layer),
+                          panels_.vectors() * panels_.lanes, sums, width,
                           nullptr, panels_.vectors()});
         continue;
       }
@@ -263,7 +233,7 @@ class ForwardPass {
     if (rows == 0) return;
 
     for (int64_t m = 0; m < rows; ++m) slice.h_rows[m] = slice.h + place[m] * ldh_;
-    const Weights& weights = weights_[slice.dir];
+    const Weights<S>& weights = weights_[slice.dir];
     const int64_t width = panels_.width();
     T* const y = to.at(t, slice.first) + offset;
     const Kept kept = config_.training ? KeptAt(layer, slice, t) : Kept{};
@@ -277,7 +247,8 @@ class ForwardPass {
                     panels_.recurrent_vector(), panel, rows, slice.h_rows, sums);
       } else {
         kernels_.product({rows, slice.h_rows, 1, config_.hidden(), 0,
-                          weights.recurrent + panel * recurrent_stride_, packed_width_,
+                          weights.recurrent + panel * packing_.recurrent_stride(),
+                          panels_.vectors() * panels_.lanes,
                           sums + panels_.recurrent_vector() * panels_.lanes, width, nullptr,
                           panels_.vectors()});
       }
@@ -362,9 +333,11 @@ class ForwardPass {
   const int64_t parts_;   // Of the batch.
   const int64_t slices_;  // Parts times directions.
   const bool direct_;     // Weights stay as they are.
-  int64_t packed_width_, input_stride_, recurrent_stride_;
+  const Packing<T> packing_;
   int64_t ldh_, chunk_steps_, most_rows_;
-  Weights weights_[2];
+  std::shared_ptr<S> cached_;
+  S* block_ = nullptr;    // The present layer's.
+  Weights<S> weights_[2];
   std::vector<Slice> slice_;
   T* between_ = nullptr;
 };

@@ -177,34 +177,98 @@ void Tile(const Product<S>& p, int64_t first) {
   }
 }
 
-template <class S, int kVectors>
-void Rows(const Product<S>& p) {
-  constexpr int kMost = kManyRegisters ? (kVectors == 4 ? 6 : 8) : (kVectors == 4 ? 2 : 4);
-  const int64_t tiles = (p.rows + kMost - 1) / kMost;
+template <class S, int kRows, int kVectors>
+void OuterTile(const OuterProduct<S>& p, int64_t first) {
+  constexpr int L = kLanes<S>;
+  S* const c = p.c + first * p.ldc;
+  V<S> sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = Get<S>(c + i * p.ldc + v * L);
+  }
+  const S* b = p.b;
+  for (int64_t k = 0; k < p.count; ++k, b += p.ldb) {
+    const S* const a = p.a[k] + first;
+    V<S> row[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) row[v] = Get<S>(b + v * L);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const V<S> left = a[i] - V<S>{};
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[i][v] += left * row[v];
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) Put<S>(c + i * p.ldc + v * L, sum[i][v]);
+  }
+}
+
+// Rows of accumulators that fit beside so many vectors of columns.
+template <int kVectors>
+constexpr int kMostRows = kManyRegisters  ? (kVectors == 4 ? 6 : 8)
+                          : kVectors == 4 ? 2
+                          : kVectors == 3 ? 4
+                          : kVectors == 2 ? 6
+                                          : 8;
+
+template <int kValue>
+struct Number {
+  static constexpr int value = kValue;
+};
+
+// Cuts rows into tiles as even as can be: a last one of one row would waste most of its loads.
+// Calls tile(number of rows, first row).
+template <int kMost, class Tile>
+inline void CutRows(int64_t all, const Tile& tile) {
+  const int64_t tiles = (all + kMost - 1) / kMost;
   for (int64_t i = 0, row = 0; i < tiles; ++i) {
-    // As even as can be: a last tile of one row would waste most of its loads.
-    const int64_t rows = (p.rows - row + (tiles - i) - 1) / (tiles - i);
+    const int64_t rows = (all - row + (tiles - i) - 1) / (tiles - i);
     switch (rows) {
-      case 1: Tile<S, 1, kVectors>(p, row); break;
-      case 2: Tile<S, 2, kVectors>(p, row); break;
-      case 3: Tile<S, kMost < 3 ? kMost : 3, kVectors>(p, row); break;
-      case 4: Tile<S, kMost < 4 ? kMost : 4, kVectors>(p, row); break;
-      case 5: Tile<S, kMost < 5 ? kMost : 5, kVectors>(p, row); break;
-      case 6: Tile<S, kMost < 6 ? kMost : 6, kVectors>(p, row); break;
-      case 7: Tile<S, kMost < 7 ? kMost : 7, kVectors>(p, row); break;
-      default: Tile<S, kMost, kVectors>(p, row); break;
+      case 1: tile(Number<1>(), row); break;
+      case 2: tile(Number<2>(), row); break;
+      case 3: tile(Number<kMost < 3 ? kMost : 3>(), row); break;
+      case 4: tile(Number<kMost < 4 ? kMost : 4>(), row); break;
+      case 5: tile(Number<kMost < 5 ? kMost : 5>(), row); break;
+      case 6: tile(Number<kMost < 6 ? kMost : 6>(), row); break;
+      case 7: tile(Number<kMost < 7 ? kMost : 7>(), row); break;
+      default: tile(Number<kMost>(), row); break;
     }
     row += rows;
   }
 }
 
+template <class S, int kVectors>
+void Rows(const Product<S>& p) {
+  CutRows<kMostRows<kVectors>>(p.rows, [&p](auto rows, int64_t first) {
+    Tile<S, decltype(rows)::value, kVectors>(p, first);
+  });
+}
+
 template <class S>
 void Multiply(const Product<S>& p) {
-  if (p.vectors == 3) {
-    Rows<S, 3>(p);
-  } else {
-    Rows<S, 4>(p);
+  switch (p.vectors) {
+    case 1: return Rows<S, 1>(p);
+    case 2: return Rows<S, 2>(p);
+    case 3: return Rows<S, 3>(p);
+    default: return Rows<S, 4>(p);
   }
+}
+
+template <class S, int kVectors>
+void OuterRows(const OuterProduct<S>& p) {
+  CutRows<kMostRows<kVectors>>(p.rows, [&p](auto rows, int64_t first) {
+    OuterTile<S, decltype(rows)::value, kVectors>(p, first);
+  });
+}
+
+template <class S>
+void MultiplyOuter(const OuterProduct<S>& p) {
+  if (p.vectors == 3) return OuterRows<S, 3>(p);
+  OuterRows<S, 4>(p);
 }
 
 // One half of each block of kBlock lanes of (a, b), or the other half.
@@ -426,21 +490,6 @@ void Backward(const CellBackward<T>& p) {
 
 // ---- Moving data.
 
-template <class T>
-void Transpose(int64_t rows, int64_t columns, const T* const* from, Compute<T>* out,
-               int64_t ld) {
-  constexpr int64_t kBlock = 16;
-  int64_t r = 0;
-  for (; r + kBlock <= rows; r += kBlock) {
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t i = 0; i < kBlock; ++i) out[c * ld + r + i] = Load(from[r + i][c]);
-    }
-  }
-  for (int64_t c = 0; c < columns; ++c) {
-    for (int64_t i = r; i < rows; ++i) out[c * ld + i] = Load(from[i][c]);
-  }
-}
-
 template <class S>
 void Fill(int64_t rows, const S* panel, S* out) {
   constexpr int L = kLanes<S>;
@@ -467,11 +516,41 @@ void Add(int64_t n, const T* from, Compute<T>* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += Load(from[i]);
 }
 
+// Each lane of 64 bits goes its own way, and every step of it can be undone: contents that
+// differ in one word never meet again unless another difference makes them.
+inline void Digest(int64_t bytes, const void* from, uint64_t* digest) {
+  typedef uint64_t Words __attribute__((vector_size(kBytes)));
+  typedef uint64_t Anywhere __attribute__((vector_size(kBytes), aligned(1), may_alias));
+  constexpr int kAtOnce = 4;
+  constexpr int kLanes64 = kBytes / 8;
+  static_assert(kAtOnce * kLanes64 <= kDigestWords, "");
+  Words state[kAtOnce];
+  for (int v = 0; v < kAtOnce; ++v) state[v] = 0x9e3779b97f4a7c15u * (v + 1) - Words{};
+  const auto mix = [&state](const char* block) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kAtOnce; ++v) {
+      const Words word = *reinterpret_cast<const Anywhere*>(block + v * kBytes);
+      const Words product = (state[v] ^ word) * 0xbf58476d1ce4e5b9u;
+      state[v] = product ^ (product >> 29);
+    }
+  };
+  const char* at = static_cast<const char*>(from);
+  int64_t left = bytes;
+  for (; left >= kAtOnce * kBytes; left -= kAtOnce * kBytes, at += kAtOnce * kBytes) mix(at);
+  char last[kAtOnce * kBytes] = {};
+  for (int64_t i = 0; i < left; ++i) last[i] = at[i];
+  mix(last);
+  for (int i = 0; i < kDigestWords; ++i) digest[i] = 0;
+  for (int v = 0; v < kAtOnce; ++v) {
+    for (int i = 0; i < kLanes64; ++i) digest[v * kLanes64 + i] = state[v][i];
+  }
+}
+
 template <class T>
 constexpr Kernels<T> Table() {
   using S = Compute<T>;
-  return {OPWRIGHT_ISA_NAME, kLanes<S>,    Multiply<S>, Dots<T>,    Forward<T>, Backward<T>,
-          Transpose<T>,      Fill<S>, SumRows<S>,  Add<T>};
+  return {OPWRIGHT_ISA_NAME, kLanes<S>,   Multiply<S>, MultiplyOuter<S>, Dots<T>, Forward<T>,
+          Backward<T>,       Fill<S>,     SumRows<S>,  Add<T>,           Digest};
 }
 
 }  // namespace

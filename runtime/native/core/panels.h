@@ -27,6 +27,10 @@ struct Panels {
   // state's fill as many, up to the last. A GRU's candidate keeps the two apart.
   int vectors() const { return cell == Cell::kGru ? 3 : 4; }
   int recurrent_vector() const { return cell == Cell::kGru ? 1 : 0; }
+  // Vectors that hold some unit, of a panel without gates.
+  int vectors_of(int64_t panel) const {
+    return static_cast<int>((units_of(panel) + lanes - 1) / lanes);
+  }
 
   // The row of [gates, units] that a lane holds, or -1 for padding.
   int64_t row(int64_t panel, int vector, int64_t lane) const {
@@ -55,10 +59,14 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
     for (int64_t i = 0; i < width; ++i) {
       const int64_t row = panels.row(panel, first_vector + static_cast<int>(i / panels.lanes),
                                      i % panels.lanes);
-      const T* from = weights + row * columns;
-      for (int64_t k = block; k < end; ++k) {
-        out[k * width + i] = row < 0 ? Compute<T>(0) : Load(from[k]);
+      if (row < 0) {
+        for (int64_t k = block; k < end; ++k) out[k * width + i] = 0;
+        continue;
       }
+      const T* from = weights + row * columns;
+      // So many rows at once are more than a processor foresees.
+      __builtin_prefetch(from + std::min(columns - 1, block + kBlock));
+      for (int64_t k = block; k < end; ++k) out[k * width + i] = Load(from[k]);
     }
   }
 }
