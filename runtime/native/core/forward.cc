@@ -27,12 +27,12 @@ class ForwardPass {
         host_(host),
         kernels_(SelectKernels<T>()),
         layout_(ParamsLayout(config)),
-        panels_{config.cell, kernels_.lanes, config.units},
+        panels_(CellPanels(kernels_, config)),
         projected_(PlainPanels(kernels_.lanes, config.projection)),
         parts_(CutBatch(config, host)),
         slices_(config.dirs() * parts_),
         direct_(config.time * config.batch <= kDirectRows && config.projection == 0),
-        packing_(config, kernels_.lanes, direct_) {
+        packing_(config, kernels_, direct_) {
     Allocate();
   }
 
@@ -176,15 +176,16 @@ class ForwardPass {
   // sums += weights times rows for one panel, from the weights as they are.
   void AddDirectly(const T* weights, int64_t columns, int first_vector, int64_t panel,
                    int64_t count, const S* const* rows, S* sums) {
+    const int64_t lanes = panels_.lanes_of(panel);
+    const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
     for (int vector = first_vector; vector < first_vector + panels_.vectors(); ++vector) {
       const int64_t first = panels_.row(panel, vector, 0);
       if (first < 0) continue;
       const int64_t present = std::min<int64_t>(
-          panels_.lanes,
-          panels_.units_of(panel) - (panels_.plain() ? vector * panels_.lanes : 0));
+          lanes, panels_.units_of(panel) - (panels_.plain() ? vector * lanes : 0));
       for (int64_t m = 0; m < count; ++m) {
-        kernels_.dots(present, columns, weights + first * columns, rows[m],
-                      sums + m * panels_.width() + vector * panels_.lanes);
+        kernels.dots(present, columns, weights + first * columns, rows[m],
+                     sums + m * 4 * lanes + vector * lanes);
       }
     }
   }
@@ -194,8 +195,9 @@ class ForwardPass {
     const int64_t width = panels_.width();
     const Weights<S>& weights = weights_[slice.dir];
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+      const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
       S* sums = slice.sums + panel * most_rows_ * width;
-      kernels_.fill(slice.chunk.rows, weights.biases + panel * width, sums);
+      kernels.fill(slice.chunk.rows, weights.biases + panel * width, sums);
       if (direct_ && config_.has_input_weights(layer)) {
         const int64_t pseudo = layer * config_.dirs() + slice.dir;
         AddDirectly(call_.params + layout_[pseudo].input_weights, config_.layer_input(layer),
@@ -203,19 +205,18 @@ class ForwardPass {
         continue;
       }
       if (config_.has_input_weights(layer)) {
-        kernels_.product({slice.chunk.rows, rows, 1, config_.layer_input(layer), 0,
-                          weights.input + panel * packing_.input_stride(layer),
-                          panels_.vectors() * panels_.lanes, sums, width,
-                          nullptr, panels_.vectors()});
+        kernels.product({slice.chunk.rows, rows, 1, config_.layer_input(layer), 0,
+                         weights.input + panel * packing_.input_stride(layer),
+                         panels_.packed_width(panel), sums, panels_.width_of(panel), nullptr,
+                         panels_.vectors()});
         continue;
       }
       for (int64_t m = 0; m < slice.chunk.rows; ++m) {
         for (int vector = 0; vector < panels_.vectors(); ++vector) {
-          for (int64_t lane = 0; lane < panels_.lanes; ++lane) {
+          for (int64_t lane = 0; lane < kernels.lanes; ++lane) {
             const int64_t row = panels_.row(panel, vector, lane);
             if (row < 0) continue;
-            sums[m * width + vector * panels_.lanes + lane] +=
-                rows[m][row % config_.units];
+            sums[(m * 4 + vector) * kernels.lanes + lane] += rows[m][row % config_.units];
           }
         }
       }
@@ -240,17 +241,18 @@ class ForwardPass {
     S* const state = config_.projection ? slice.full : slice.h_next;
     const int64_t ld_state = config_.projection ? panels_.padded_units() : ldh_;
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
-      S* sums = slice.sums + (panel * most_rows_ + begin) * width;
+      const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
+      S* sums = slice.sums + panel * most_rows_ * width + begin * panels_.width_of(panel);
       if (direct_) {
         const int64_t pseudo = layer * config_.dirs() + slice.dir;
         AddDirectly(call_.params + layout_[pseudo].recurrent_weights, config_.hidden(),
                     panels_.recurrent_vector(), panel, rows, slice.h_rows, sums);
       } else {
-        kernels_.product({rows, slice.h_rows, 1, config_.hidden(), 0,
-                          weights.recurrent + panel * packing_.recurrent_stride(),
-                          panels_.vectors() * panels_.lanes,
-                          sums + panels_.recurrent_vector() * panels_.lanes, width, nullptr,
-                          panels_.vectors()});
+        kernels.product({rows, slice.h_rows, 1, config_.hidden(), 0,
+                         weights.recurrent + panel * packing_.recurrent_stride(),
+                         panels_.packed_width(panel),
+                         sums + panels_.recurrent_vector() * kernels.lanes,
+                         panels_.width_of(panel), nullptr, panels_.vectors()});
       }
       const int64_t unit = panel * panels_.panel_units();
       CellForward<T> cell{};
@@ -271,7 +273,7 @@ class ForwardPass {
       cell.gate_stride = config_.units;
       cell.cells = kept.cells ? kept.cells + unit : nullptr;
       cell.ld_cells = config_.units;
-      kernels_.forward(cell);
+      kernels.forward(cell);
     }
     if (config_.projection) Project(slice, rows, place, y, to.batch_stride);
     std::swap(slice.h, slice.h_next);

@@ -2,7 +2,7 @@
 //
 // A panel is four vectors of `lanes` values. The gates of an LSTM's `lanes` units fill
 // one (i, f, g, o), so do those of a GRU's (W_n x, r, z, R_n h); a plain cell puts four
-// runs of units into one.
+// runs of units into one. The last panel is narrower where fewer lanes hold what is left.
 #pragma once
 
 #include <cstdint>
@@ -94,6 +94,7 @@ struct Kernels {
   using S = Compute<T>;
   const char* isa;
   int lanes;
+  const Kernels* narrower;  // The same with half the lanes, or null.
   void (*product)(const Product<S>&);
   void (*outer_product)(const OuterProduct<S>&);
   // out[i] += row i of [rows, columns] times x: for weights as they are, used once.

@@ -1,17 +1,19 @@
-// The bodies of Kernels<T>. Included by one file per instruction set, which defines
-// OPWRIGHT_ISA, its name, and OPWRIGHT_VECTOR_BYTES and is compiled with its flags. All of it
-// has internal linkage, and nothing inline from a library is called: the linker would merge
-// such a function over all instruction sets.
+// The bodies of Kernels<T>. Included by one file per instruction set, which is compiled with
+// its flags, once for each width of vectors: OPWRIGHT_KERNELS names what is defined,
+// OPWRIGHT_NARROWER the set of half the width. All of it has internal linkage, and nothing
+// inline from a library is called: the linker would merge such a function over all
+// instruction sets.
 #include <utility>
 
 #include "kernels.h"
 
 namespace opwright {
 namespace {
+namespace OPWRIGHT_KERNELS {
 
 constexpr int kBytes = OPWRIGHT_VECTOR_BYTES;
-// Registers for accumulators: what 32 or 16 leave beside a panel and a broadcast.
-constexpr bool kManyRegisters = kBytes == 64;
+// 32 registers, or 16: what they leave beside a panel and a broadcast are accumulators.
+constexpr bool kManyRegisters = OPWRIGHT_REGISTERS == 32;
 
 template <class S>
 struct Simd;
@@ -547,16 +549,25 @@ inline void Digest(int64_t bytes, const void* from, uint64_t* digest) {
 }
 
 template <class T>
-constexpr Kernels<T> Table() {
+constexpr Kernels<T> Table(const Kernels<T>* narrower) {
   using S = Compute<T>;
-  return {OPWRIGHT_ISA_NAME, kLanes<S>,   Multiply<S>, MultiplyOuter<S>, Dots<T>, Forward<T>,
-          Backward<T>,       Fill<S>,     SumRows<S>,  Add<T>,           Digest};
+  return {OPWRIGHT_ISA_NAME, kLanes<S>,  narrower,    Multiply<S>, MultiplyOuter<S>, Dots<T>,
+          Forward<T>,        Backward<T>, Fill<S>,    SumRows<S>,  Add<T>,           Digest};
 }
 
+constexpr KernelSet MakeSet(const KernelSet* narrower) {
+  return {Table<float>(narrower ? &narrower->for_float : nullptr),
+          Table<double>(narrower ? &narrower->for_double : nullptr),
+          Table<Half>(narrower ? &narrower->for_half : nullptr),
+          Table<BFloat16>(narrower ? &narrower->for_bfloat16 : nullptr)};
+}
+
+constexpr KernelSet kSet = MakeSet(OPWRIGHT_NARROWER);
+
+}  // namespace OPWRIGHT_KERNELS
 }  // namespace
-
-extern const KernelSet OPWRIGHT_KERNEL_SET;
-const KernelSet OPWRIGHT_KERNEL_SET = {Table<float>(), Table<double>(), Table<Half>(),
-                                       Table<BFloat16>()};
-
 }  // namespace opwright
+
+#undef OPWRIGHT_KERNELS
+#undef OPWRIGHT_NARROWER
+#undef OPWRIGHT_VECTOR_BYTES

@@ -33,12 +33,11 @@ class Packing {
   using S = Compute<T>;
 
   // With `only_biases` the products read the weights where they are.
-  Packing(const Stack& stack, int lanes, bool only_biases)
+  Packing(const Stack& stack, const Kernels<T>& kernels, bool only_biases)
       : stack_(stack),
         layout_(ParamsLayout(stack)),
-        panels_{stack.cell, lanes, stack.units},
-        projected_(PlainPanels(lanes, stack.projection)),
-        width_(panels_.vectors() * lanes),
+        panels_(CellPanels(kernels, stack)),
+        projected_(PlainPanels(kernels.lanes, stack.projection)),
         packs_(!only_biases) {}
 
   int64_t Size(int64_t layer) const { return stack_.dirs() * DirSize(layer); }
@@ -56,8 +55,8 @@ class Packing {
     S* const projection = recurrent + RecurrentSize();
     return {input, recurrent, projection, projection + ProjectionSize()};
   }
-  int64_t input_stride(int64_t layer) const { return Inputs(layer) * width_; }
-  int64_t recurrent_stride() const { return stack_.hidden() * width_; }
+  int64_t input_stride(int64_t layer) const { return Inputs(layer) * panels_.packed_width(0); }
+  int64_t recurrent_stride() const { return stack_.hidden() * panels_.packed_width(0); }
 
   void Pack(int64_t layer, const T* params, S* block, Host& host) const {
     const int64_t panels = packs_ ? panels_.count() : 0;
@@ -104,7 +103,6 @@ class Packing {
   const std::vector<LayerParams> layout_;
   const Panels panels_;
   const Panels projected_;
-  const int64_t width_;
   const bool packs_;
 };
 
@@ -125,7 +123,7 @@ class WeightCache {
                    entry.digest);
     if (auto found = Find(entry)) return found;
 
-    const Packing<T> packing(stack, kernels.lanes, false);
+    const Packing<T> packing(stack, kernels, false);
     entry.size = packing.WholeSize();
     entry.blocks = Allocate(entry.size);
     S* block = entry.blocks.get();
