@@ -233,14 +233,14 @@ class ForwardPass {
     const int64_t step = chunk.first_step + s;
     const int64_t t = slice.dir == 0 ? step : config_.time - 1 - step;
     const int32_t* place = chunk.place + begin;
-    if (rows < slice.end - slice.first) Pad(slice, t, to, offset);
+    const Kept kept = config_.training ? KeptAt(layer, slice, t) : Kept{};
+    if (rows < slice.end - slice.first) Pad(slice, t, to, offset, kept);
     if (rows == 0) return;
 
     for (int64_t m = 0; m < rows; ++m) slice.h_rows[m] = slice.h + place[m] * ldh_;
     const Weights<S>& weights = weights_[slice.dir];
     const int64_t width = panels_.width();
     T* const y = to.at(t, slice.first) + offset;
-    const Kept kept = config_.training ? KeptAt(layer, slice, t) : Kept{};
     S* const state = config_.projection ? slice.full : slice.h_next;
     const int64_t ld_state = config_.projection ? panels_.padded_units() : ldh_;
     const double operations =
@@ -284,21 +284,32 @@ class ForwardPass {
     std::swap(slice.h, slice.h_next);
   }
 
-  // Sequences that have ended, or in reverse not begun, put out zeros and keep their state.
-  void Pad(Slice& slice, int64_t t, const Sequence<T>& to, int64_t offset) {
-    for (int64_t b = slice.first; b < slice.end; ++b) {
-      if (t < call_.lengths[b]) continue;
-      std::memset(static_cast<void*>(to.at(t, b) + offset), 0,
-                  config_.hidden() * sizeof(T));
-      const int64_t at = (b - slice.first) * ldh_;
-      std::copy_n(slice.h + at, ldh_, slice.h_next + at);
-    }
-  }
-
   struct Kept {
     T* gates = nullptr;
     T* cells = nullptr;
   };
+
+  // Sequences that have ended, or in reverse not begun, put out zeros and keep their state.
+  void Pad(Slice& slice, int64_t t, const Sequence<T>& to, int64_t offset,
+           const Kept& kept) {
+    for (int64_t b = slice.first; b < slice.end; ++b) {
+      if (t < call_.lengths[b]) continue;
+      std::memset(static_cast<void*>(to.at(t, b) + offset), 0,
+                  config_.hidden() * sizeof(T));
+      const int64_t place = b - slice.first;
+      // Never read; the same call keeps the same.
+      if (kept.gates) {
+        std::memset(static_cast<void*>(kept.gates + place * 4 * config_.units), 0,
+                    4 * config_.units * sizeof(T));
+      }
+      if (kept.cells) {
+        std::memset(static_cast<void*>(kept.cells + place * config_.units), 0,
+                    config_.units * sizeof(T));
+      }
+      const int64_t at = place * ldh_;
+      std::copy_n(slice.h + at, ldh_, slice.h_next + at);
+    }
+  }
 
   Kept KeptAt(int64_t layer, const Slice& slice, int64_t t) const {
     const Reserve reserve(config_, sizeof(T));
