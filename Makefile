@@ -77,10 +77,10 @@ $(VENV)/.tpu: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable ".[codegen,tpu]"
 	@touch $@
 
-test-tpu: $(VENV)/.tpu ## Run the tests of the TPU check.
+test-tpu: $(VENV)/.tpu native ## Run the tests of the TPU check.
 	$(BIN)/python -m pytest tests/tpu
 
-tpu: $(VENV)/.tpu ## Compile programs for TPUs and renew the table in docs/tpu.md.
+tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/tpu.md.
 	$(BIN)/python examples/tpu_check.py --write
 
 wheel: $(VENV)/.ready ## Build the wheel into dist/.
