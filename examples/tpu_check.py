@@ -93,7 +93,7 @@ def programs() -> Iterator[tuple[str, Callable[..., Any], list[tf.TensorSpec]]]:
     yield "lengths of numbers as text", spell, [tf.TensorSpec([128])]
 
 
-TIME, BATCH, INPUT_SIZE, UNITS = 64, 32, 128, 128
+TIME, BATCH, INPUT_SIZE, UNITS = 16, 8, 64, 128
 
 
 @dataclass(frozen=True)

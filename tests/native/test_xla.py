@@ -243,6 +243,15 @@ def test_bad_forward(argument: str, changes: dict[str, Any]) -> None:
     assert f"{argument}: " in message or "rank" in message, message
 
 
+def test_shape_that_xla_knows_a_bound_of_only() -> None:
+    @tf.function(jit_compile=True, autograph=False)
+    def compiled(x: tf.Tensor, mask: tf.Tensor) -> Any:
+        return call(forward(input=tf.boolean_mask(x, mask)))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="input: .* static shape"):
+        compiled(forward()["input"], tf.constant([True, False, True]))
+
+
 @pytest.mark.parametrize(
     ("argument", "changes"),
     # What is in a reserve cannot be checked when a program is compiled.

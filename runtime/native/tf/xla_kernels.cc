@@ -9,6 +9,7 @@
 #include "tensorflow/compiler/tf2xla/shape_util.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
+#include "tensorflow/core/framework/op.h"
 #include "tf/params_pieces.h"
 #include "tf/rnn_call.h"
 #include "xla/hlo/builder/lib/constants.h"
@@ -23,6 +24,14 @@ using tensorflow::TensorShape;
 using tensorflow::XlaOpKernel;
 using tensorflow::XlaOpKernelContext;
 
+// Of input i; inputs that are lists come last and need no more than their common name.
+std::string NameOf(XlaOpKernelContext* context, int i) {
+  const tensorflow::OpDef* def;
+  const std::string& op = context->op_kernel().type_string();
+  if (!tensorflow::OpRegistry::Global()->LookUpOpDef(op, &def).ok()) return op;
+  return def->input_arg(std::min(i, def->input_arg_size() - 1)).name();
+}
+
 // Shapes of all inputs; those that XLA only knows a bound of are refused.
 absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* shapes) {
   shapes->resize(context->num_inputs());
@@ -30,7 +39,7 @@ absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* s
     const auto shape = context->InputXlaShape(i);
     if (!shape.ok()) return shape.status();
     if (shape->is_dynamic()) {
-      return Invalid("input " + std::to_string(i),
+      return Invalid(NameOf(context, i),
                      "must have a static shape, has " + xla::ShapeUtil::HumanString(*shape));
     }
     if (auto status = tensorflow::XLAShapeToTensorShape(*shape, &(*shapes)[i]); !status.ok()) {
