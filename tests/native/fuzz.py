@@ -1,7 +1,8 @@
 """Calls the CudnnRNN ops with arguments made wrong at random: `python fuzz.py 10000`.
 
-With `--xla` the calls are compiled. A call may succeed, or be refused as InvalidArgument; nothing else. The last line
-printed before a crash is the call that crashed.
+With `--xla` the calls are compiled. A call may succeed, or be refused as
+InvalidArgument; nothing else. The last line printed before a crash is the call that
+crashed.
 """
 
 from __future__ import annotations
@@ -177,7 +178,6 @@ class Fuzzer:
             outcome = "ran"
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         return made
-
 
     def compile(self, op: Any, arguments: dict[str, Any]) -> Any:
         given = {k: v for k, v in arguments.items() if isinstance(v, tf.Tensor)}

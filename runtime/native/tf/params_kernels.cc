@@ -76,8 +76,8 @@ class CanonicalToParamsOp : public CanonicalOp {
     Tensor* params;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({ParamsSize(stack)}), &params));
-    OP_REQUIRES_OK(context, Copy(context, "weights", Weights(stack), params));
-    OP_REQUIRES_OK(context, Copy(context, "biases", Biases(stack), params));
+    OP_REQUIRES_OK(context, Copy(context, "weights", WeightPieces(stack), params));
+    OP_REQUIRES_OK(context, Copy(context, "biases", BiasPieces(stack), params));
   }
 
  private:
@@ -108,8 +108,8 @@ class ParamsToCanonicalOp : public CanonicalOp {
     OP_REQUIRES_OK(context, CheckCounts(stack));
     const Tensor& params = context->input(3);
     OP_REQUIRES_OK(context, CheckParams(stack, params.shape()));
-    OP_REQUIRES_OK(context, Copy(context, "weights", Weights(stack), params));
-    OP_REQUIRES_OK(context, Copy(context, "biases", Biases(stack), params));
+    OP_REQUIRES_OK(context, Copy(context, "weights", WeightPieces(stack), params));
+    OP_REQUIRES_OK(context, Copy(context, "biases", BiasPieces(stack), params));
   }
 
  private:

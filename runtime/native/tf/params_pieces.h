@@ -52,7 +52,7 @@ inline int64_t WeightsPerLayer(const Stack& stack) {
 }
 
 // With skip_input, the first layer's input weights are there, without columns.
-inline std::vector<Piece> Weights(const Stack& stack) {
+inline std::vector<Piece> WeightPieces(const Stack& stack) {
   std::vector<Piece> pieces;
   const std::vector<LayerParams> layout = ParamsLayout(stack);
   for (size_t i = 0; i < layout.size(); ++i) {
@@ -72,7 +72,7 @@ inline std::vector<Piece> Weights(const Stack& stack) {
   return pieces;
 }
 
-inline std::vector<Piece> Biases(const Stack& stack) {
+inline std::vector<Piece> BiasPieces(const Stack& stack) {
   std::vector<Piece> pieces;
   for (const LayerParams& layer : ParamsLayout(stack)) {
     for (const int64_t begin : {layer.input_bias, layer.recurrent_bias}) {

@@ -47,8 +47,7 @@ class RnnCall {
       return Invalid("input", "must be of rank 3, has the shape " + input.DebugString());
     }
     if (input_h.dims() != 3) {
-      return Invalid("input_h",
-                     "must be of rank 3, has the shape " + input_h.DebugString());
+      return Invalid("input_h", "must be of rank 3, has the shape " + input_h.DebugString());
     }
     const int64_t time = input.dim_size(time_major_ ? 0 : 1);
     const int64_t batch = input.dim_size(time_major_ ? 1 : 0);
@@ -70,8 +69,7 @@ class RnnCall {
     int64_t units = input_h.dim_size(2);
     if (projection > 0) {
       if (input_c.dims() != 3) {
-        return Invalid("input_c",
-                       "must be of rank 3, has the shape " + input_c.DebugString());
+        return Invalid("input_c", "must be of rank 3, has the shape " + input_c.DebugString());
       }
       units = input_c.dim_size(2);
       if (projection > units) {
@@ -80,8 +78,7 @@ class RnnCall {
       }
     }
     if (units == 0) {
-      return Invalid("input_h", "must not be empty, has the shape " +
-                                    input_h.DebugString());
+      return Invalid("input_h", "must not be empty, has the shape " + input_h.DebugString());
     }
     if (auto status = CheckShape(
             "input_h", input_h, StateShape(stacked, batch, projection > 0 ? projection : units));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/rnn.h"
+#include "core/weights.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tf/device_host.h"
 #include "tf/rnn_call.h"
@@ -79,7 +80,8 @@ class ForwardOp : public RnnOp<kVersion> {
     const int64_t reserved = Reserve(config, sizeof(T)).size;
 
     Tensor *output, *output_h, *output_c, *reserve;
-    OP_REQUIRES_OK(context, context->allocate_output(0, this->call_.OutputShape(config), &output));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, this->call_.OutputShape(config), &output));
     OP_REQUIRES_OK(context,
                    context->allocate_output(1, context->input(1).shape(), &output_h));
     OP_REQUIRES_OK(context, context->allocate_output(
@@ -109,6 +111,7 @@ class ForwardOp : public RnnOp<kVersion> {
     call.output_c = lstm ? Data<T>(output_c) : nullptr;
     call.reserve = training_ ? Data<T>(reserve) : nullptr;
     call.nonce = calls_.fetch_add(1);
+    call.cache = &cache_;
     try {
       DeviceHost host(context);
       Forward(config, call, host);
@@ -120,6 +123,7 @@ class ForwardOp : public RnnOp<kVersion> {
  private:
   bool training_ = true;
   std::atomic<uint64_t> calls_{0};
+  WeightCache<Core<T>> cache_;
 };
 
 template <class T, int kVersion>

@@ -2,7 +2,6 @@
 // checked and the programs of xla/rnn.h are built.
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -93,7 +92,8 @@ class XlaRnnOp : public XlaOpKernel {
     if (context->ConstantInputAsIntVector(Call::kLengths, &known).ok()) {
       const std::vector<int32_t> lengths(known.begin(), known.end());
       bool full;
-      if (auto status = call_.CheckLengths(lengths, config, &full); !status.ok()) return status;
+      const auto status = call_.CheckLengths(lengths, config, &full);
+      if (!status.ok()) return status;
       if (full) return absl::OkStatus();
     }
     xla::XlaBuilder* const builder = context->builder();
@@ -127,8 +127,8 @@ class XlaForwardOp : public XlaRnnOp<kVersion> {
         2, this->lstm() ? xla::Reshape(made->output_c, shapes[2].dim_sizes()) : dummy);
     context->SetOutput(3, training_ ? made->reserve : dummy);
     if (kVersion >= 2) {
-      context->SetOutput(4, xla::Broadcast(xla::Zero(builder, xla::S8),
-                                           this->call_.HostReservedShape(training_).dim_sizes()));
+      const TensorShape shape = this->call_.HostReservedShape(training_);
+      context->SetOutput(4, xla::Broadcast(xla::Zero(builder, xla::S8), shape.dim_sizes()));
     }
   }
 
@@ -172,7 +172,8 @@ class XlaBackwardOp : public XlaRnnOp<kVersion> {
 // The ops about parameters: the sizes of the layers are constants of the program.
 class XlaParamsOp : public XlaOpKernel {
  public:
-  explicit XlaParamsOp(OpKernelConstruction* context) : XlaOpKernel(context), attrs_(context) {}
+  explicit XlaParamsOp(OpKernelConstruction* context)
+      : XlaOpKernel(context), attrs_(context) {}
 
  protected:
   absl::Status ReadStack(XlaOpKernelContext* context, std::vector<TensorShape>* shapes,
@@ -233,8 +234,8 @@ class XlaCanonicalToParamsOp : public XlaCanonicalOp {
     OP_REQUIRES_OK(context, counts_.Check(stack));
     // In this order, tensors lie one after the other in the packed vector.
     std::vector<xla::XlaOp> flat;
-    OP_REQUIRES_OK(context, Append(context, "weights", Weights(stack), &flat));
-    OP_REQUIRES_OK(context, Append(context, "biases", Biases(stack), &flat));
+    OP_REQUIRES_OK(context, Append(context, "weights", WeightPieces(stack), &flat));
+    OP_REQUIRES_OK(context, Append(context, "biases", BiasPieces(stack), &flat));
     context->SetOutput(0, xla::ConcatInDim(context->builder(), flat, 0));
   }
 
@@ -263,7 +264,7 @@ class XlaParamsToCanonicalOp : public XlaCanonicalOp {
     OP_REQUIRES_OK(context, counts_.Check(stack));
     OP_REQUIRES_OK(context, CheckParams(stack, shapes[3]));
     int output = 0;
-    for (const std::vector<Piece>& pieces : {Weights(stack), Biases(stack)}) {
+    for (const std::vector<Piece>& pieces : {WeightPieces(stack), BiasPieces(stack)}) {
       for (const Piece& piece : pieces) {
         const xla::XlaOp flat =
             xla::SliceInDim(context->Input(3), piece.at, piece.at + piece.size(), 1, 0);

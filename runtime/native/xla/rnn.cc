@@ -24,7 +24,7 @@ constexpr int64_t kNoncePieces = 8;
 constexpr int kPieceBits = 8;
 
 // One layer and direction, in the type of storage.
-struct Weights {
+struct LayerWeights {
   XlaOp input;           // [gates * units, layer_input], unless skipped.
   XlaOp recurrent;       // [gates * units, hidden]
   XlaOp projection;      // [projection, units], if there is one.
@@ -65,7 +65,8 @@ class Program {
 
   // One pseudo-layer of a state [layers * dirs, batch, size], in the type of computation.
   XlaOp StateOf(XlaOp states, int64_t pseudo, int64_t size) const {
-    return Wide(xla::Reshape(xla::SliceInDim(states, pseudo, pseudo + 1, 1, 0), {batch_, size}));
+    const XlaOp one = xla::SliceInDim(states, pseudo, pseudo + 1, 1, 0);
+    return Wide(xla::Reshape(one, {batch_, size}));
   }
   XlaOp JoinStates(const Ops& states, int64_t size) const {
     Ops made;
@@ -75,13 +76,13 @@ class Program {
     return xla::ConcatInDim(builder_, made, 0);
   }
 
-  Weights WeightsOf(int64_t layer, int64_t dir) const {
+  LayerWeights WeightsOf(int64_t layer, int64_t dir) const {
     const LayerParams& at = layout_[layer * config_.dirs() + dir];
     const auto piece = [&](int64_t begin, std::vector<int64_t> dims) {
       const int64_t size = dims.size() == 2 ? dims[0] * dims[1] : dims[0];
       return xla::Reshape(xla::SliceInDim(operands_.params, begin, begin + size, 1, 0), dims);
     };
-    Weights weights;
+    LayerWeights weights;
     if (config_.has_input_weights(layer)) {
       weights.input = piece(at.input_weights, {rows(), config_.layer_input(layer)});
     }
@@ -283,7 +284,7 @@ class ForwardProgram : Program {
   }
 
   // The part of the gates' sums that does not wait for the step before, for all steps.
-  XlaOp InputSums(int64_t layer, const Weights& weights, XlaOp x) const {
+  XlaOp InputSums(int64_t layer, const LayerWeights& weights, XlaOp x) const {
     XlaOp sums;
     if (config_.has_input_weights(layer)) {
       const int64_t in = config_.layer_input(layer);
@@ -301,7 +302,7 @@ class ForwardProgram : Program {
     Ops carried{Zeros(type_, {time_, batch_, config_.width()})}, fixed;
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
       const int64_t pseudo = layer * config_.dirs() + dir;
-      const Weights weights = WeightsOf(layer, dir);
+      const LayerWeights weights = WeightsOf(layer, dir);
       carried.push_back(StateOf(operands_.input_h, pseudo, config_.hidden()));
       if (lstm()) carried.push_back(StateOf(operands_.input_c, pseudo, units_));
       if (KeepsGates()) carried.push_back(Zeros(type_, {time_, batch_, kept_width()}));
@@ -483,7 +484,7 @@ class BackwardProgram : Program {
 
   // What is known of one direction before its loop.
   struct Direction {
-    Weights weights;
+    LayerWeights weights;
     XlaOp y;         // [time, batch, hidden], in the type of storage.
     XlaOp h_before;  // [time, batch, hidden], in the type of computation.
     XlaOp gates, cells;
