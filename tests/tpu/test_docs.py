@@ -39,9 +39,9 @@ def _untimed(text: str) -> str:
 
 
 def shown(begin: str, end: str) -> list[str]:
-    """The rows of a table of the page, without its header."""
+    """The rows of a table of the page, without its header and the line below."""
     lines = PAGE.partition(begin)[2].partition(end)[0].splitlines()
-    return [line for line in lines if line.startswith("| ")][1:]
+    return [line for line in lines if line.startswith("| ")][2:]
 
 
 def test_table_is_what_is_compiled() -> None:

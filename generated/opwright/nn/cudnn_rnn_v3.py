@@ -92,8 +92,8 @@ class CudnnRNNV3(Op, Generic[T]):
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
     match the sequence's batch and the other state. opwright's kernels check every
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
-    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it gets
-    to know when it runs: it cuts them to the range.
+    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
+    gets to know when it runs: it cuts them to the range.
 
     Stateful. opwright brings kernels for CPU and XLA.
 
