@@ -98,6 +98,15 @@ def test_streaming(isa: str, mode: str, dtype: tf.DType, time: int, batch: int) 
             )
 
 
+@pytest.mark.parametrize(
+    ("mode", "units"), [("lstm", 380), ("gru", 430), ("rnn_tanh", 720)]
+)
+def test_one_sequence_on_all_threads(mode: str, units: int) -> None:
+    """So much work in a step that threads share it."""
+    check(Case(mode, tf.float32, units=units, input_size=units, time=4, batch=1))
+    check(Case(mode, tf.float32, units=units, input_size=8, time=1, batch=2))
+
+
 def test_padding_is_never_read() -> None:
     from cases import draw_values, error, expect, run
 

@@ -27,7 +27,9 @@ class BackwardPass {
         panels_(CellPanels(kernels_, config)),
         projected_(PlainPanels(kernels_.lanes, config.projection)),
         parts_(CutBatch(config, host)),
-        slices_(config.dirs() * parts_) {
+        slices_(config.dirs() * parts_),
+        cuts_(CutPanels(host, slices_, (config.hidden() + panels_.width() - 1) /
+                                           panels_.width())) {
     Allocate();
   }
 
@@ -331,7 +333,7 @@ class BackwardPass {
       for (int64_t m = 0; m < rows; ++m) std::fill_n(slice.dh + place[m] * ldh_, ldh_, S(0));
     }
     MultiplySums(slice, begin, rows, panels_.recurrent_vector(), weights.recurrent,
-                 config_.hidden(), slice.dh, ldh_, place);
+                 config_.hidden(), slice.dh, ldh_, place, cuts_);
   }
 
   // The gradients of a chunk's sums, from one row on.
@@ -342,7 +344,7 @@ class BackwardPass {
   // out += the gradients of sums times packed weights.
   void MultiplySums(Slice& slice, int64_t begin, int64_t rows, int first_vector,
                     const S* weights, int64_t columns, S* out, int64_t ld,
-                    const int32_t* place) {
+                    const int32_t* place, int64_t cuts) {
     const int64_t width = panels_.width();
     const int64_t full = panels_.full();
     for (int64_t m = 0; m < rows; ++m) {
@@ -352,7 +354,8 @@ class BackwardPass {
     }
     const int64_t full_rows = full * panels_.vectors() * panels_.lanes;
     const Panels to = PlainPanels(panels_.lanes, columns);
-    for (int64_t panel = 0; panel < to.count(); ++panel) {
+    const double operations = 2.0 * rows * panels_.packed_rows() * columns;
+    RunCut(host_, cuts, to.count(), operations, [&](int64_t panel) {
       const S* const b = weights + panel * panels_.packed_rows() * width;
       if (full > 0) {
         kernels_.product({rows, slice.rows, full, panels_.packed_width(0), most_rows_ * width, b,
@@ -363,7 +366,7 @@ class BackwardPass {
                           b + full_rows * width, width, out + panel * width, ld, place,
                           to.vectors_of(panel)});
       }
-    }
+    });
   }
 
   void AddOutputGradient(int64_t layer, Slice& slice, int64_t begin, int64_t rows,
@@ -430,7 +433,7 @@ class BackwardPass {
         std::fill_n(dx + m * ld_input_, ld_input_, S(0));
       }
       if (config_.has_input_weights(layer)) {
-        MultiplySums(slice, 0, chunk.rows, 0, weights_[dir].input, in, dx, ld_input_, nullptr);
+        MultiplySums(slice, 0, chunk.rows, 0, weights_[dir].input, in, dx, ld_input_, nullptr, 1);
       } else {
         AddSkipped(slice, dx);
       }
@@ -570,6 +573,7 @@ class BackwardPass {
   const Panels projected_;
   const int64_t parts_;   // Of the batch.
   const int64_t slices_;  // Parts times directions.
+  const int64_t cuts_;    // Of the panels of a step's product.
   int64_t widest_, ldh_, ld_full_, ld_input_, chunk_steps_, most_rows_;
   Weights weights_[2];
   std::vector<Slice> slice_;

@@ -31,6 +31,7 @@ class ForwardPass {
         projected_(PlainPanels(kernels_.lanes, config.projection)),
         parts_(CutBatch(config, host)),
         slices_(config.dirs() * parts_),
+        cuts_(CutPanels(host, slices_, panels_.count())),
         direct_(config.time * config.batch <= kDirectRows && config.projection == 0),
         packing_(config, kernels_, direct_) {
     Allocate();
@@ -194,7 +195,9 @@ class ForwardPass {
   void SumInputs(int64_t layer, Slice& slice, const S* const* rows) {
     const int64_t width = panels_.width();
     const Weights<S>& weights = weights_[slice.dir];
-    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+    const double operations = 2.0 * slice.chunk.rows * config_.gates() * config_.units *
+                              config_.layer_input(layer);
+    RunCut(host_, cuts_, panels_.count(), operations, [&](int64_t panel) {
       const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
       S* sums = slice.sums + panel * most_rows_ * width;
       kernels.fill(slice.chunk.rows, weights.biases + panel * width, sums);
@@ -202,14 +205,14 @@ class ForwardPass {
         const int64_t pseudo = layer * config_.dirs() + slice.dir;
         AddDirectly(call_.params + layout_[pseudo].input_weights, config_.layer_input(layer),
                     0, panel, slice.chunk.rows, rows, sums);
-        continue;
+        return;
       }
       if (config_.has_input_weights(layer)) {
         kernels.product({slice.chunk.rows, rows, 1, config_.layer_input(layer), 0,
                          weights.input + panel * packing_.input_stride(layer),
                          panels_.packed_width(panel), sums, panels_.width_of(panel), nullptr,
                          panels_.vectors()});
-        continue;
+        return;
       }
       for (int64_t m = 0; m < slice.chunk.rows; ++m) {
         for (int vector = 0; vector < panels_.vectors(); ++vector) {
@@ -220,7 +223,7 @@ class ForwardPass {
           }
         }
       }
-    }
+    });
   }
 
   void Step(int64_t layer, Slice& slice, int64_t s, const Sequence<T>& to, int64_t offset) {
@@ -240,7 +243,9 @@ class ForwardPass {
     const Kept kept = config_.training ? KeptAt(layer, slice, t) : Kept{};
     S* const state = config_.projection ? slice.full : slice.h_next;
     const int64_t ld_state = config_.projection ? panels_.padded_units() : ldh_;
-    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+    const double operations =
+        2.0 * rows * config_.gates() * config_.units * config_.hidden();
+    RunCut(host_, cuts_, panels_.count(), operations, [&](int64_t panel) {
       const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
       S* sums = slice.sums + panel * most_rows_ * width + begin * panels_.width_of(panel);
       if (direct_) {
@@ -274,7 +279,7 @@ class ForwardPass {
       cell.cells = kept.cells ? kept.cells + unit : nullptr;
       cell.ld_cells = config_.units;
       kernels.forward(cell);
-    }
+    });
     if (config_.projection) Project(slice, rows, place, y, to.batch_stride);
     std::swap(slice.h, slice.h_next);
   }
@@ -334,6 +339,7 @@ class ForwardPass {
   const Panels projected_;
   const int64_t parts_;   // Of the batch.
   const int64_t slices_;  // Parts times directions.
+  const int64_t cuts_;    // Of a step's panels.
   const bool direct_;     // Weights stay as they are.
   const Packing<T> packing_;
   int64_t ldh_, chunk_steps_, most_rows_;

@@ -88,20 +88,22 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
               int64_t columns, Compute<T>* out) {
   const int64_t lanes = panels.lanes_of(panel);
   const int64_t width = panels.packed_width(panel);
-  constexpr int64_t kBlock = 16;  // Columns at a time: a cache line of a row.
+  constexpr int64_t kBlock = 64 / sizeof(T);  // Columns at a time: a cache line of a row.
   for (int64_t block = 0; block < columns; block += kBlock) {
-    const int64_t end = std::min(columns, block + kBlock);
-    for (int64_t i = 0; i < width; ++i) {
-      const int64_t row = panels.row(panel, first_vector + static_cast<int>(i / lanes),
-                                     i % lanes);
-      if (row < 0) {
-        for (int64_t k = block; k < end; ++k) out[k * width + i] = 0;
-        continue;
+    const int64_t count = std::min(columns - block, kBlock);
+    for (int vector = 0; vector < panels.vectors(); ++vector) {
+      Compute<T>* to = out + block * width + vector * lanes;
+      for (int64_t lane = 0; lane < lanes; ++lane, ++to) {
+        const int64_t row = panels.row(panel, first_vector + vector, lane);
+        if (row < 0) {
+          for (int64_t k = 0; k < count; ++k) to[k * width] = 0;
+          continue;
+        }
+        const T* const from = weights + row * columns + block;
+        // So many rows at once are more than a processor foresees.
+        __builtin_prefetch(from + std::min(columns - block - 1, kBlock));
+        for (int64_t k = 0; k < count; ++k) to[k * width] = Load(from[k]);
       }
-      const T* from = weights + row * columns;
-      // So many rows at once are more than a processor foresees.
-      __builtin_prefetch(from + std::min(columns - 1, block + kBlock));
-      for (int64_t k = block; k < end; ++k) out[k * width + i] = Load(from[k]);
     }
   }
 }
@@ -112,15 +114,18 @@ void UnpackRows(const Panels& panels, int first_vector, int64_t panel,
                 const Compute<T>* packed, int64_t columns, T* weights) {
   const int64_t lanes = panels.lanes_of(panel);
   const int64_t width = panels.packed_width(panel);
-  constexpr int64_t kBlock = 16;
+  constexpr int64_t kBlock = 64 / sizeof(T);
   for (int64_t block = 0; block < columns; block += kBlock) {
-    const int64_t end = std::min(columns, block + kBlock);
-    for (int64_t i = 0; i < width; ++i) {
-      const int64_t row = panels.row(panel, first_vector + static_cast<int>(i / lanes),
-                                     i % lanes);
-      if (row < 0) continue;
-      T* to = weights + row * columns;
-      for (int64_t k = block; k < end; ++k) Store(packed[k * width + i], to + k);
+    const int64_t count = std::min(columns - block, kBlock);
+    for (int vector = 0; vector < panels.vectors(); ++vector) {
+      const Compute<T>* from = packed + block * width + vector * lanes;
+      for (int64_t lane = 0; lane < lanes; ++lane, ++from) {
+        const int64_t row = panels.row(panel, first_vector + vector, lane);
+        if (row < 0) continue;
+        T* const to = weights + row * columns + block;
+        __builtin_prefetch(to + std::min(columns - block - 1, kBlock), 1);
+        for (int64_t k = 0; k < count; ++k) Store(from[k * width], to + k);
+      }
     }
   }
 }
@@ -133,13 +138,13 @@ void PackColumns(const Panels& panels, int first_vector, int64_t column_panel,
   const int64_t first = column_panel * width;
   const int64_t present = std::min(width, columns - first);
   for (int64_t panel = 0; panel < panels.count(); ++panel) {
-    const int64_t lanes = panels.lanes_of(panel);
-    for (int64_t i = 0; i < panels.packed_width(panel); ++i, out += width) {
-      const int64_t row = panels.row(panel, first_vector + static_cast<int>(i / lanes),
-                                     i % lanes);
-      const T* from = weights + row * columns + first;
-      for (int64_t c = 0; c < width; ++c) {
-        out[c] = row < 0 || c >= present ? Compute<T>(0) : Load(from[c]);
+    for (int vector = 0; vector < panels.vectors(); ++vector) {
+      for (int64_t lane = 0; lane < panels.lanes_of(panel); ++lane, out += width) {
+        const int64_t row = panels.row(panel, first_vector + vector, lane);
+        const int64_t copied = row < 0 ? 0 : present;
+        const T* const from = weights + row * columns + first;
+        for (int64_t c = 0; c < copied; ++c) out[c] = Load(from[c]);
+        for (int64_t c = copied; c < width; ++c) out[c] = 0;
       }
     }
   }
