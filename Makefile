@@ -45,6 +45,7 @@ test-native: native ## Run the tests of the native kernels.
 
 fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
+	$(BIN)/python tests/native/fuzz.py --xla 500 | tail -1
 
 sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \
@@ -77,10 +78,10 @@ $(VENV)/.tpu: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable ".[codegen,tpu]"
 	@touch $@
 
-test-tpu: $(VENV)/.tpu ## Run the tests of the TPU check.
+test-tpu: $(VENV)/.tpu native ## Run the tests of the TPU check.
 	$(BIN)/python -m pytest tests/tpu
 
-tpu: $(VENV)/.tpu ## Compile programs for TPUs and renew the table in docs/tpu.md.
+tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/tpu.md.
 	$(BIN)/python examples/tpu_check.py --write
 
 wheel: $(VENV)/.ready ## Build the wheel into dist/.

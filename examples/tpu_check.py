@@ -1,14 +1,18 @@
 """Compiles a few programs for TPUs on this machine and prints what comes of it.
 
-python examples/tpu_check.py            print the table
-python examples/tpu_check.py --write    and put it into docs/tpu.md
+python examples/tpu_check.py            print the tables
+python examples/tpu_check.py --write    and put them into docs/tpu.md
+
+The CudnnRNN ops compile with the native library, which `make native` builds.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +22,14 @@ from rich.console import Console
 
 from opwright import check_tpu
 from opwright.linalg import mat_mul
-from opwright.nn import relu
+from opwright.nn import CudnnRNNV3, cudnn_rnn_params_size, cudnn_rnn_v3, relu
 from opwright_runtime.tpu_check.tables import count, size
 
 PAGE = Path(__file__).parents[1] / "docs" / "tpu.md"
 BEGIN, END = "<!-- begin table -->\n", "<!-- end table -->\n"
+RNN_BEGIN, RNN_END = "<!-- begin rnn table -->\n", "<!-- end rnn table -->\n"
+
+CHIPS = ("v5e", "v5p", "v6e")
 
 COLUMNS = (
     *("program", "chip", "compiles", "arguments", "outputs", "temporaries", "code"),
@@ -86,6 +93,107 @@ def programs() -> Iterator[tuple[str, Callable[..., Any], list[tf.TensorSpec]]]:
     yield "lengths of numbers as text", spell, [tf.TensorSpec([128])]
 
 
+TIME, BATCH, INPUT_SIZE, UNITS = 16, 8, 64, 128
+
+
+@dataclass(frozen=True)
+class Rnn:
+    """A mode of CudnnRNNV3."""
+
+    cell: str
+    direction: str = "unidirectional"
+    num_proj: int = 0
+    lengths: bool = False
+    layers: int = 1
+    dropout: float = 0.0
+    dtype: tf.DType = tf.float32
+
+    @property
+    def title(self) -> str:
+        more = {
+            "lengths": self.lengths,
+            f"num_proj {self.num_proj}": self.num_proj,
+            f"{self.layers} layers": self.layers > 1,
+            f"dropout {self.dropout}": self.dropout,
+            self.dtype.name: self.dtype != tf.float32,
+        }
+        return ", ".join(
+            [self.cell, self.direction, *(word for word, said in more.items() if said)]
+        )
+
+    def training_step(self) -> tuple[Callable[..., Any], list[tf.TensorSpec]]:
+        """The op and its gradient, and what they are called with."""
+        options = CudnnRNNV3.Options(
+            rnn_mode=self.cell,
+            direction=self.direction,
+            num_proj=self.num_proj,
+            dropout=self.dropout,
+        )
+
+        def step(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor, *rest: tf.Tensor) -> Any:
+            params, lengths = (*rest, [TIME] * BATCH)[:2]
+            given = [x, h, *([c] if self.cell == "lstm" else []), params]
+            with tf.GradientTape() as tape:
+                tape.watch(given)
+                rnn = cudnn_rnn_v3(x, h, c, params, lengths, **options.as_dict())
+                made = [rnn.output, rnn.output_h, rnn.output_c]
+                made = made if self.cell == "lstm" else made[:2]
+            return made, tape.gradient(made, given)
+
+        (size,) = cudnn_rnn_params_size(
+            self.layers,
+            UNITS,
+            INPUT_SIZE,
+            self.dtype,
+            tf.int32,
+            rnn_mode=self.cell,
+            direction=self.direction,
+            num_proj=self.num_proj,
+        ).params_size.numpy()
+        stacked = self.layers * (2 if self.direction == "bidirectional" else 1)
+        cells = [stacked, BATCH, UNITS] if self.cell == "lstm" else []
+        shapes = (
+            [TIME, BATCH, INPUT_SIZE],
+            [stacked, BATCH, self.num_proj or UNITS],
+            cells,
+            [size],
+        )
+        specs = [tf.TensorSpec(shape, self.dtype) for shape in shapes]
+        if self.lengths:
+            specs.append(tf.TensorSpec([BATCH], tf.int32))
+        return step, specs
+
+    def row(self, notify: Callable[[str], None] | None = None) -> str:
+        step, specs = self.training_step()
+        report = check_tpu(step, *specs, chips=CHIPS, notify=notify)
+        if report.blockers:
+            why = f"no: {report.blockers[0].op}: {report.blockers[0].reason}"
+            return row(self.title, *[why] * len(CHIPS))
+        cells = [
+            (
+                f"yes: {size(each.temporary_bytes)}, {size(each.code_bytes)}"
+                if each.compiles
+                else f"no: {each.error}"
+            )
+            for each in report.compilations
+        ]
+        return row(self.title, *cells)
+
+
+CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+MODES = (
+    *(
+        Rnn(cell, direction)
+        for cell, direction in product(CELLS, ("unidirectional", "bidirectional"))
+    ),
+    *(Rnn(cell, "bidirectional", lengths=True) for cell in CELLS),
+    Rnn("lstm", num_proj=64),
+    Rnn("lstm", "bidirectional", num_proj=64, lengths=True),
+    Rnn("lstm", "bidirectional", layers=2, dropout=0.1, dtype=tf.bfloat16),
+    Rnn("gru", lengths=True, layers=2, dropout=0.1, dtype=tf.half),
+)
+
+
 def rows(console: Console) -> Iterator[str]:
     for title, function, specs in programs():
         with console.status(title) as status:
@@ -110,22 +218,35 @@ def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
+def rnn_rows(console: Console) -> Iterator[str]:
+    for mode in MODES:
+        with console.status(mode.title) as status:
+            yield mode.row(status.update)
+
+
 def table(console: Console) -> str:
     made = ", ".join(f"{name} {version(name)}" for name in ("tensorflow", "libtpu"))
     header = row(*COLUMNS) + row(*["---"] * len(COLUMNS))
     return f"\nMade with {made}.\n\n{header}{''.join(rows(console))}\n"
 
 
+def rnn_table(console: Console) -> str:
+    columns = ("mode", *CHIPS)
+    header = row(*columns) + row(*["---"] * len(columns))
+    return f"\n{header}{''.join(rnn_rows(console))}\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="renew docs/tpu.md")
     options = parser.parse_args()
-    fresh = table(Console(stderr=True))
-    print(fresh)
-    if options.write:
-        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}{fresh}{END}{after}", "utf-8")
+    for begin, end, make in ((BEGIN, END, table), (RNN_BEGIN, RNN_END, rnn_table)):
+        fresh = make(Console(stderr=True))
+        print(fresh)
+        if options.write:
+            before, _, rest = PAGE.read_text("utf-8").partition(begin)
+            _, _, after = rest.partition(end)
+            PAGE.write_text(f"{before}{begin}{fresh}{end}{after}", "utf-8")
 
 
 if __name__ == "__main__":

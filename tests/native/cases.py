@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,10 +137,13 @@ def state(case: Case, x: tf.Tensor) -> tf.Tensor:
     return tf.reshape(x, [x.shape[1], x.shape[0], x.shape[2]])
 
 
-def run(case: Case, inputs: Values, gradients: Values) -> dict[str, tf.Tensor]:
+def run(
+    case: Case, inputs: Values, gradients: Values, lengths: Any = None
+) -> dict[str, tf.Tensor]:
     """Outputs and gradients by name, time-major, by way of TensorFlow's gradient."""
     lstm = case.mode == "lstm"
-    lengths = case.lengths or (case.time,) * case.batch
+    if lengths is None:
+        lengths = all_lengths(case)
     given = [
         sequence(case, inputs.input),
         state(case, inputs.input_h),
@@ -156,7 +160,7 @@ def run(case: Case, inputs: Values, gradients: Values) -> dict[str, tf.Tensor]:
         back.append(state(case, gradients.input_c))
     dx, dh, dc, dparams = tape.gradient(outputs, given, back)
     inference = cudnn_rnn_v3(*given, lengths, is_training=False, **case.options)
-    assert inference.reserve_space.shape == []
+    assert inference.reserve_space.shape.is_compatible_with([])
     found = {
         "output": sequence(case, rnn.output),
         "output_h": state(case, rnn.output_h),
@@ -170,6 +174,31 @@ def run(case: Case, inputs: Values, gradients: Values) -> dict[str, tf.Tensor]:
         found["output_c"] = state(case, rnn.output_c)
         found["input_c_backprop"] = state(case, dc)
     return found
+
+
+Run = Callable[[Case, Values, Values], dict[str, tf.Tensor]]
+
+
+def all_lengths(case: Case) -> tuple[int, ...]:
+    return case.lengths or (case.time,) * case.batch
+
+
+def run_compiled(
+    case: Case, inputs: Values, gradients: Values, *, known: bool = False
+) -> dict[str, tf.Tensor]:
+    """The same compiled by XLA; `known`: lengths are constants of the program."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def compiled(
+        given: tuple[tf.Tensor, ...], back: tuple[tf.Tensor, ...], lengths: Any = None
+    ) -> dict[str, tf.Tensor]:
+        return run(case, Values(*given), Values(*back, None), lengths)
+
+    given = (inputs.input, inputs.input_h, inputs.input_c, inputs.params)
+    back = (gradients.input, gradients.input_h, gradients.input_c)
+    if known:
+        return compiled(given, back)
+    return compiled(given, back, tf.constant(all_lengths(case)))
 
 
 def wide(x: Any) -> Array:
@@ -211,7 +240,7 @@ def error(found: Any, expected: Array) -> float:
     return float(np.abs(values - expected).max(initial=0.0) / (scale or 1.0))
 
 
-def check(case: Case) -> None:
+def check(case: Case, run: Run = run) -> None:
     inputs, gradients = draw_values(case)
     expected = expect(case, inputs, gradients)
     for name, found in run(case, inputs, gradients).items():

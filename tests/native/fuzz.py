@@ -1,11 +1,13 @@
 """Calls the CudnnRNN ops with arguments made wrong at random: `python fuzz.py 10000`.
 
-A call may succeed, or be refused as InvalidArgument; nothing else. The last line
-printed before a crash is the call that crashed.
+With `--xla` the calls are compiled. A call may succeed, or be refused as
+InvalidArgument; nothing else. The last line printed before a crash is the call that
+crashed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -25,8 +27,9 @@ GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 
 
 class Fuzzer:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, compiled: bool) -> None:
         self.rng = np.random.default_rng(seed)
+        self.compiled = compiled
         self.outcomes: dict[str, int] = {}
 
     def pick(self, *values: Any) -> Any:
@@ -167,7 +170,7 @@ class Fuzzer:
         }
         print(words, flush=True)
         try:
-            made = op(**arguments)
+            made = self.compile(op, arguments) if self.compiled else op(**arguments)
         except (tf.errors.InvalidArgumentError, ValueError) as error:
             outcome = type(error).__name__
             made = None
@@ -176,12 +179,24 @@ class Fuzzer:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         return made
 
+    def compile(self, op: Any, arguments: dict[str, Any]) -> Any:
+        given = {k: v for k, v in arguments.items() if isinstance(v, tf.Tensor)}
+        rest = {k: v for k, v in arguments.items() if k not in given}
+        function = tf.function(
+            lambda given: op(**given, **rest), jit_compile=True, autograph=False
+        )
+        return function(given)
+
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("calls", type=int, nargs="?", default=500)
+    parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("--xla", action="store_true", help="compile the calls")
+    options = parser.parse_args()
     native.load()
-    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 500
-    fuzzer = Fuzzer(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    while sum(fuzzer.outcomes.values()) < calls:
+    fuzzer = Fuzzer(options.seed, options.xla)
+    while sum(fuzzer.outcomes.values()) < options.calls:
         fuzzer.pick(fuzzer.rnn, fuzzer.rnn, fuzzer.rnn, fuzzer.params)()
     print(fuzzer.outcomes)
 

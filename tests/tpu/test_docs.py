@@ -8,13 +8,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
+
+from opwright_runtime import native
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tpu.md").read_text("utf-8")
 
 # Sizes and estimates are those of one version of libtpu.
 SAME_VERSION = f"libtpu {version('libtpu')}." in PAGE
+
+SCRIPT = runpy.run_path(str(ROOT / "examples" / "tpu_check.py"))
 
 
 def test_example_prints_what_is_shown() -> None:
@@ -33,11 +38,32 @@ def _untimed(text: str) -> str:
     return re.sub(r" +(took|[\d.]+ s)$|─+$", "", text, flags=re.MULTILINE)
 
 
+def shown(begin: str, end: str) -> list[str]:
+    """The rows of a table of the page, without its header and the line below."""
+    lines = PAGE.partition(begin)[2].partition(end)[0].splitlines()
+    return [line for line in lines if line.startswith("| ")][2:]
+
+
 def test_table_is_what_is_compiled() -> None:
-    script = runpy.run_path(str(ROOT / "examples" / "tpu_check.py"))
-    shown = PAGE.partition(script["BEGIN"])[2].partition(script["END"])[0]
-    made = [line for line in shown.splitlines() if line.startswith("| ")][1:]
-    fresh = [row.rstrip("\n") for row in script["rows"](Console(stderr=True))]
+    made = shown(SCRIPT["BEGIN"], SCRIPT["END"])
+    fresh = [row.rstrip("\n") for row in SCRIPT["rows"](Console(stderr=True))]
     if not SAME_VERSION:
         made, fresh = ([row.split("|")[:4] for row in rows] for rows in (made, fresh))
     assert fresh == made
+
+
+def test_table_has_every_mode_of_rnns() -> None:
+    rows = shown(SCRIPT["RNN_BEGIN"], SCRIPT["RNN_END"])
+    titles = [row.split("|")[1].strip() for row in rows]
+    assert titles == [mode.title for mode in SCRIPT["MODES"]]
+
+
+@pytest.mark.skipif(not native.LIBRARY.exists(), reason="no native library")
+@pytest.mark.parametrize("mode", SCRIPT["MODES"], ids=lambda mode: str(mode.title))
+def test_rnn_compiles_forward_and_backward(mode: Any) -> None:
+    fresh = mode.row().rstrip("\n")
+    assert [cell.strip()[:4] for cell in fresh.split("|")[2:-1]] == ["yes:"] * 3
+    rows = shown(SCRIPT["RNN_BEGIN"], SCRIPT["RNN_END"])
+    (said,) = [row for row in rows if row.split("|")[1] == fresh.split("|")[1]]
+    if SAME_VERSION:
+        assert fresh == said

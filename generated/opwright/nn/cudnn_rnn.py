@@ -68,11 +68,11 @@ class CudnnRNN(Op, Generic[T]):
     TensorFlow's gradient function raises ValueError when `is_training` is false.
 
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
-    match the sequence's batch and the other state. opwright's CPU kernel checks every
+    match the sequence's batch and the other state. opwright's kernels check every
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
     CudnnRNNParamsSize.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -67,9 +67,9 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
     InvalidArgument: an output of the forward op or its gradient has another shape than
     the inputs imply. `reserve_space` holds no description of itself on the GPU: one of
     another configuration is undefined behaviour there. opwright's CPU kernel refuses
-    it.
+    it; compiled by XLA, one of another length is refused.
 
-    Stateful. Gradient of `CudnnRNNV2`. opwright brings kernels for CPU.
+    Stateful. Gradient of `CudnnRNNV2`. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

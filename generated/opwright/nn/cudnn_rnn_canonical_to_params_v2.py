@@ -65,10 +65,10 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
     TensorFlow's GPU kernel ends the process when the number or size of a tensor does
     not fit the layer sizes.
 
-    With `skip_input` the first layer's W_ih has no columns: opwright's CPU kernel takes
-    and gives matrices [num_units, 0] in its place.
+    With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
+    give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU.
+    opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

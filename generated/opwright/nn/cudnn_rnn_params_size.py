@@ -72,7 +72,7 @@ class CudnnRNNParamsSize(Op, Generic[S]):
     InvalidArgument: an input is not a scalar. TensorFlow's GPU kernel serves only S =
     int32.
 
-    opwright brings kernels for CPU.
+    opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -60,10 +60,10 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
     InvalidArgument: the number of tensors asked for is not what the layer sizes and
     options imply.
 
-    With `skip_input` the first layer's W_ih has no columns: opwright's CPU kernel takes
-    and gives matrices [num_units, 0] in its place.
+    With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
+    give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU.
+    opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -65,10 +65,10 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
     TensorFlow's GPU kernel expects no tensors at all when `num_proj` is 0, and refuses
     the call: use CudnnRNNParamsToCanonical there.
 
-    With `skip_input` the first layer's W_ih has no columns: opwright's CPU kernel takes
-    and gives matrices [num_units, 0] in its place.
+    With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
+    give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU.
+    opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -81,20 +81,21 @@ class CudnnRNNV3(Op, Generic[T]):
     With `time_major` false a state's shape is [batch, layers * dirs, units].
     TensorFlow's GPU kernel checks that shape, but hands the buffer to cuDNN, which
     reads it as [layers * dirs, batch, units] all the same. The two agree only when
-    layers * dirs is 1. opwright's CPU kernel does as the GPU does, so that a model
-    gives the same numbers on both.
+    layers * dirs is 1. opwright's kernels do as the GPU does, so that a model gives the
+    same numbers everywhere.
 
     The masks of dropout change from call to call even with equal seeds. bfloat16 is
-    computed in float32 and rounded at the end (on the CPU half too, and what one layer
-    hands to the next is rounded). The gradient is CudnnRNNBackpropV3; TensorFlow's
-    gradient function raises ValueError when `is_training` is false.
+    computed in float32 and rounded at the end (by opwright's kernels half too, and what
+    one layer hands to the next is rounded). The gradient is CudnnRNNBackpropV3;
+    TensorFlow's gradient function raises ValueError when `is_training` is false.
 
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
-    match the sequence's batch and the other state. opwright's CPU kernel checks every
+    match the sequence's batch and the other state. opwright's kernels check every
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
-    CudnnRNNParamsSize.
+    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
+    gets to know when it runs: it cuts them to the range.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

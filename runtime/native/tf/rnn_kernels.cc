@@ -3,14 +3,13 @@
 #include <atomic>
 #include <new>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "core/rnn.h"
 #include "core/weights.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tf/device_host.h"
-#include "tf/rnn_attrs.h"
+#include "tf/rnn_call.h"
 
 namespace opwright {
 namespace {
@@ -31,135 +30,38 @@ Core<T>* Data(Tensor* tensor) {
   return tensor ? static_cast<Core<T>*>(tensor->data()) : nullptr;
 }
 
-absl::Status CheckShape(const char* name, const Tensor& tensor, const TensorShape& shape) {
-  if (tensor.shape() == shape) return absl::OkStatus();
-  return Invalid(name, "must have the shape " + shape.DebugString() + ", has " +
-                           tensor.shape().DebugString());
-}
-
 template <int kVersion>
 class RnnOp : public OpKernel {
  public:
-  explicit RnnOp(OpKernelConstruction* context) : OpKernel(context), attrs_(context) {
-    if (kVersion == 3) {
-      OP_REQUIRES_OK(context, context->GetAttr("time_major", &time_major_));
-    }
-  }
+  explicit RnnOp(OpKernelConstruction* context) : OpKernel(context), call_(context) {}
 
  protected:
-  bool lstm() const { return attrs_.cell() == Cell::kLstm; }
+  bool lstm() const { return call_.lstm(); }
 
-  // Reads the first inputs, which forward and backward ops share, into a configuration.
   absl::Status Configure(OpKernelContext* context, bool training, Config* config) const {
-    const Tensor& input = context->input(0);
-    const Tensor& input_h = context->input(1);
-    const Tensor& input_c = context->input(2);
-    const Tensor& params = context->input(3);
-    if (input.dims() != 3) {
-      return Invalid("input", "must be of rank 3, has the shape " + input.shape().DebugString());
-    }
-    if (input_h.dims() != 3) {
-      return Invalid("input_h",
-                     "must be of rank 3, has the shape " + input_h.shape().DebugString());
-    }
-    const int64_t time = input.dim_size(time_major_ ? 0 : 1);
-    const int64_t batch = input.dim_size(time_major_ ? 1 : 0);
-    if (time == 0 || batch == 0 || input.dim_size(2) == 0) {
-      return Invalid("input", "must not be empty, has the shape " + input.shape().DebugString());
-    }
-    const int64_t stacked = input_h.dim_size(time_major_ ? 0 : 1);
-    if (stacked == 0 || stacked % attrs_.dirs() != 0) {
-      return Invalid("input_h", "its dimension of layers * directions must be a positive "
-                                "multiple of " +
-                                    std::to_string(attrs_.dirs()) + ", the shape is " +
-                                    input_h.shape().DebugString());
-    }
-    const int64_t projection = attrs_.projection();
-    if (projection > 0 && !lstm()) {
-      return Invalid("num_proj",
-                     "only an lstm has a projection; must be 0, is " + std::to_string(projection));
-    }
-    int64_t units = input_h.dim_size(2);
-    if (projection > 0) {
-      if (input_c.dims() != 3) {
-        return Invalid("input_c",
-                       "must be of rank 3, has the shape " + input_c.shape().DebugString());
-      }
-      units = input_c.dim_size(2);
-      if (projection > units) {
-        return Invalid("num_proj", "must be at most num_units = " + std::to_string(units) +
-                                       ", is " + std::to_string(projection));
-      }
-    }
-    if (units == 0) {
-      return Invalid("input_h", "must not be empty, has the shape " +
-                                    input_h.shape().DebugString());
-    }
-    if (auto status = CheckShape(
-            "input_h", input_h, StateShape(stacked, batch, projection > 0 ? projection : units));
-        !status.ok()) {
-      return status;
-    }
-    if (lstm()) {
-      if (auto status = CheckShape("input_c", input_c, StateShape(stacked, batch, units));
-          !status.ok()) {
-        return status;
-      }
-    }
-    static_cast<Stack&>(*config) =
-        attrs_.MakeStack(stacked / attrs_.dirs(), units, input.dim_size(2));
-    config->time = time;
-    config->batch = batch;
-    config->time_major = time_major_;
-    config->training = training;
-    config->dropout = attrs_.dropout();
-    config->seed = attrs_.seed();
-    if (auto error = Check(*config)) return Invalid(*error);
-    const int64_t size = ParamsSize(*config);
-    if (params.dims() != 1 || params.dim_size(0) != size) {
-      return Invalid("params", "must have the shape [" + std::to_string(size) +
-                                   "] for these layers, has " + params.shape().DebugString());
-    }
-    return absl::OkStatus();
+    return call_.Configure(ShapesOf(context), training, config);
   }
 
   // Core trusts lengths: copied, so that nobody changes them after the check.
   absl::Status ReadLengths(OpKernelContext* context, const Config& config,
                            std::vector<int32_t>* lengths) const {
     if (kVersion < 3) return absl::OkStatus();
-    const Tensor& tensor = context->input(4);
-    if (auto status = CheckShape("sequence_lengths", tensor, TensorShape({config.batch}));
-        !status.ok()) {
+    if (auto status = call_.CheckLengthsShape(ShapesOf(context), config); !status.ok()) {
       return status;
     }
-    const auto values = tensor.vec<int32_t>();
+    const auto values = context->input(call_.kLengths).template vec<int32_t>();
     lengths->assign(values.data(), values.data() + config.batch);
-    bool full = true;
-    for (const int32_t length : *lengths) {
-      if (length < 0 || length > config.time) {
-        return Invalid("sequence_lengths", "each must lie between 0 and the number of steps, " +
-                                               std::to_string(config.time) + "; one is " +
-                                               std::to_string(length));
-      }
-      full = full && length == config.time;
-    }
+    bool full;
+    if (auto status = call_.CheckLengths(*lengths, config, &full); !status.ok()) return status;
     if (full) lengths->clear();
     return absl::OkStatus();
   }
 
-  // The shape that callers see; the elements lie as [layers * dirs, batch, size] always.
-  TensorShape StateShape(int64_t stacked, int64_t batch, int64_t size) const {
-    return time_major_ ? TensorShape({stacked, batch, size}) : TensorShape({batch, stacked, size});
-  }
-  TensorShape OutputShape(const Config& config) const {
-    return time_major_ ? TensorShape({config.time, config.batch, config.width()})
-                       : TensorShape({config.batch, config.time, config.width()});
+  static auto ShapesOf(OpKernelContext* context) {
+    return [context](int i) { return context->input(i).shape(); };
   }
 
-  const RnnAttrs attrs_;
-
- private:
-  bool time_major_ = true;
+  const RnnCall<kVersion> call_;
 };
 
 template <class T, int kVersion>
@@ -178,7 +80,8 @@ class ForwardOp : public RnnOp<kVersion> {
     const int64_t reserved = Reserve(config, sizeof(T)).size;
 
     Tensor *output, *output_h, *output_c, *reserve;
-    OP_REQUIRES_OK(context, context->allocate_output(0, this->OutputShape(config), &output));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, this->call_.OutputShape(config), &output));
     OP_REQUIRES_OK(context,
                    context->allocate_output(1, context->input(1).shape(), &output_h));
     OP_REQUIRES_OK(context, context->allocate_output(
@@ -193,8 +96,7 @@ class ForwardOp : public RnnOp<kVersion> {
       Tensor* host_reserved;
       OP_REQUIRES_OK(context,
                      context->allocate_output(
-                         4, kVersion == 2 && training_ ? TensorShape({2}) : TensorShape({}),
-                         &host_reserved));
+                         4, this->call_.HostReservedShape(training_), &host_reserved));
       host_reserved->template flat<int8_t>().setZero();
     }
 
@@ -236,31 +138,13 @@ class BackwardOp : public RnnOp<kVersion> {
     std::vector<int32_t> lengths;
     OP_REQUIRES_OK(context, this->ReadLengths(context, config, &lengths));
     const bool lstm = this->lstm();
-    const int first = kVersion == 3 ? 5 : 4;
-    const Tensor& output = context->input(first);
-    const Tensor& output_h = context->input(first + 1);
-    const Tensor& output_c = context->input(first + 2);
-    const Tensor& output_backprop = context->input(first + 3);
-    const Tensor& output_h_backprop = context->input(first + 4);
-    const Tensor& output_c_backprop = context->input(first + 5);
-    const Tensor& reserve = context->input(first + 6);
-    const TensorShape shape = this->OutputShape(config);
+    const int64_t reserved = Reserve(config, sizeof(T)).size;
+    OP_REQUIRES_OK(context,
+                   this->call_.CheckBackward(this->ShapesOf(context), config, reserved));
+    const int first = this->call_.kOutput;
+    const Tensor& reserve = context->input(this->call_.kReserve);
     const TensorShape& state = context->input(1).shape();
     const TensorShape& cells = context->input(2).shape();
-    OP_REQUIRES_OK(context, CheckShape("output", output, shape));
-    OP_REQUIRES_OK(context, CheckShape("output_backprop", output_backprop, shape));
-    OP_REQUIRES_OK(context, CheckShape("output_h", output_h, state));
-    OP_REQUIRES_OK(context, CheckShape("output_h_backprop", output_h_backprop, state));
-    if (lstm) {
-      OP_REQUIRES_OK(context, CheckShape("output_c", output_c, cells));
-      OP_REQUIRES_OK(context, CheckShape("output_c_backprop", output_c_backprop, cells));
-    }
-    const int64_t reserved = Reserve(config, sizeof(T)).size;
-    OP_REQUIRES(context, reserve.dims() == 1 && reserve.dim_size(0) == reserved,
-                Invalid("reserve_space", "must have the shape [" + std::to_string(reserved) +
-                                             "] for these layers, has " +
-                                             reserve.shape().DebugString() +
-                                             "; take it from the forward op in training"));
     const std::optional<uint64_t> nonce = ReadHeader(config, sizeof(T), reserve.data());
     OP_REQUIRES(context, nonce.has_value(),
                 Invalid("reserve_space",
@@ -283,10 +167,10 @@ class BackwardOp : public RnnOp<kVersion> {
     call.input_c = lstm ? Data<T>(context->input(2)) : nullptr;
     call.params = Data<T>(context->input(3));
     call.lengths = lengths.empty() ? nullptr : lengths.data();
-    call.output = Data<T>(output);
-    call.output_backprop = Data<T>(output_backprop);
-    call.output_h_backprop = Data<T>(output_h_backprop);
-    call.output_c_backprop = lstm ? Data<T>(output_c_backprop) : nullptr;
+    call.output = Data<T>(context->input(first));
+    call.output_backprop = Data<T>(context->input(first + 3));
+    call.output_h_backprop = Data<T>(context->input(first + 4));
+    call.output_c_backprop = lstm ? Data<T>(context->input(first + 5)) : nullptr;
     call.reserve = Data<T>(reserve);
     call.nonce = *nonce;
     call.input_backprop = Data<T>(input_backprop);

@@ -19,7 +19,7 @@ from typing import Any
 # jax is an extra: type checkers need not find it.
 jax: Any = import_module("jax")
 topologies: Any = import_module("jax.experimental.topologies")
-ir: Any = import_module("jax.extend.mlir").ir
+ir: Any = import_module("jax.extend.mlir.ir")
 mlir: Any = import_module("jax.interpreters.mlir")
 xla_client: Any = import_module("jaxlib.xla_client")
 _to_stablehlo: Any = xla_client._xla.mlir.hlo_to_stablehlo
