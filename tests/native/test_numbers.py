@@ -77,9 +77,7 @@ def test_work_that_is_cut_up(isa: str, mode: str, bidirectional: bool) -> None:
 
 @pytest.mark.parametrize(("mode", "dtype"), EVERY)
 @pytest.mark.parametrize(("time", "batch"), [(1, 1), (2, 1), (1, 2)])
-def test_streaming(
-    isa: str, mode: str, dtype: tf.DType, time: int, batch: int
-) -> None:
+def test_streaming(isa: str, mode: str, dtype: tf.DType, time: int, batch: int) -> None:
     """So little work that the weights are used as they are."""
     for units, input_size, layers in ((1, 1, 1), (37, 18, 2), (64, 64, 1), (70, 3, 1)):
         for lengths in (None, (0,) * batch):
