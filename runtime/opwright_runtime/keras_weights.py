@@ -276,7 +276,12 @@ class _Cell:
 
         def matrix(variable: _Variable) -> Array:
             values = np.asarray(variable.numpy())
-            return values.T.reshape(len(self.order), self.units, -1)[self.order]
+            gates = values.reshape(len(values), len(self.order), self.units)
+            shape = (len(self.order), self.units, len(values))
+            # A layer made for cuDNN has each gate's elements in cuDNN's order, in
+            # spite of the shape.
+            axes = (1, 0, 2) if self._made_for_cudnn else (1, 2, 0)
+            return gates.transpose(axes).reshape(shape)[self.order]
 
         kernel = matrix(self._owner.kernel)
         recurrent = matrix(self._owner.recurrent_kernel)
@@ -299,8 +304,14 @@ class _Cell:
             (self._owner.kernel, kernel),
             (self._owner.recurrent_kernel, recurrent),
         ):
-            rows = values[self.order].reshape(-1, values.shape[-1])
-            yield variable, self._fitting(variable, rows.T)
+            gates, units, inputs = values.shape
+            ordered = values[self.order]
+            if self._made_for_cudnn:
+                made = ordered.reshape(gates, inputs, units).transpose(1, 0, 2)
+            else:
+                made = ordered.transpose(2, 0, 1)
+            kernel = made.reshape(inputs, gates * units)
+            yield variable, self._fitting(variable, kernel)
         bias = self._owner.bias
         if bias is not None:
             biases = biases[:, self.order]
