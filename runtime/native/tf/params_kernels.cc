@@ -151,27 +151,41 @@ class CanonicalToParamsOp : public CanonicalOp {
     Stack stack;
     OP_REQUIRES_OK(context, ReadStack(context, &stack));
     OP_REQUIRES_OK(context, CheckCounts(stack));
+    // All of them before the vector is made: sizes may ask for any amount of memory.
+    const std::vector<Piece> weights = Weights(stack), biases = Biases(stack);
+    OP_REQUIRES_OK(context, CheckShapes(context, "weights", weights));
+    OP_REQUIRES_OK(context, CheckShapes(context, "biases", biases));
     Tensor* params;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({ParamsSize(stack)}), &params));
-    OP_REQUIRES_OK(context, Copy(context, "weights", Weights(stack), params));
-    OP_REQUIRES_OK(context, Copy(context, "biases", Biases(stack), params));
+    OP_REQUIRES_OK(context, Copy(context, "weights", weights, params));
+    OP_REQUIRES_OK(context, Copy(context, "biases", biases, params));
   }
 
  private:
+  absl::Status CheckShapes(OpKernelContext* context, const char* name,
+                           const std::vector<Piece>& pieces) const {
+    OpInputList list;
+    if (auto status = context->input_list(name, &list); !status.ok()) return status;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const TensorShape& shape = list[static_cast<int>(i)].shape();
+      if (shape != pieces[i].shape()) {
+        return Invalid(std::string(name) + "[" + std::to_string(i) + "]",
+                       "must have the shape " + pieces[i].shape().DebugString() + ", has " +
+                           shape.DebugString());
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Copy(OpKernelContext* context, const char* name,
                     const std::vector<Piece>& pieces, Tensor* params) const {
     OpInputList list;
     if (auto status = context->input_list(name, &list); !status.ok()) return status;
     for (size_t i = 0; i < pieces.size(); ++i) {
-      const Tensor& from = list[static_cast<int>(i)];
-      if (from.shape() != pieces[i].shape()) {
-        return Invalid(std::string(name) + "[" + std::to_string(i) + "]",
-                       "must have the shape " + pieces[i].shape().DebugString() + ", has " +
-                           from.shape().DebugString());
-      }
-      std::memcpy(static_cast<void*>(params->flat<T>().data() + pieces[i].at), from.data(),
-                  pieces[i].size() * sizeof(T));
+      if (pieces[i].size() == 0) continue;
+      std::memcpy(static_cast<void*>(params->flat<T>().data() + pieces[i].at),
+                  list[static_cast<int>(i)].data(), pieces[i].size() * sizeof(T));
     }
     return absl::OkStatus();
   }
