@@ -1,0 +1,138 @@
+"""Throughput of CudnnRNN with many callers at once, against one caller's.
+
+Each round runs every number of callers once, in an order that turns from round to round,
+so that a slow spell of the machine hits all of them. Callers are threads of one process
+that call eagerly, as the requests of a server do; each does as many calls. What is
+printed is the median over the rounds of calls in a second, its first and third quartile,
+and the median of the ratios to one caller in the same round.
+
+With --check the exit status is 1 if a ratio's third quartile is below 1: more callers
+then get less done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Table
+
+from opwright.nn import cudnn_rnn_params_size, cudnn_rnn_v3
+from opwright_runtime import native
+
+# Steps, sequences, inputs, units, layers: a reply to one user, a batch, a large batch.
+SHAPES = {
+    "small": (20, 1, 64, 64, 1),
+    "medium": (50, 8, 128, 256, 1),
+    "large": (100, 32, 256, 256, 2),
+}
+CALLERS = (1, 2, 4, 8, 16)
+
+
+def make_call(shape: str, training: bool) -> Callable[[], object]:
+    steps, batch, inputs, units, layers = SHAPES[shape]
+    size = cudnn_rnn_params_size(layers, units, inputs, tf.float32, tf.int32)
+    x = tf.random.normal([steps, batch, inputs])
+    params = tf.random.normal(size.params_size) * 0.05
+    states = tf.zeros([layers, batch, units])
+    lengths = tf.fill([batch], steps)
+
+    def infer() -> object:
+        return cudnn_rnn_v3(x, states, states, params, lengths, is_training=False)
+
+    def train() -> object:
+        with tf.GradientTape() as tape:
+            tape.watch(params)
+            y = cudnn_rnn_v3(x, states, states, params, lengths).output
+        return tape.gradient(y, params)
+
+    return train if training else infer
+
+
+def rate(call: Callable[[], object], callers: int, calls: int) -> float:
+    """Calls in a second, of `calls` calls that the callers share."""
+    ready = threading.Barrier(callers + 1)
+
+    def work() -> None:
+        ready.wait()
+        for _ in range(calls // callers):
+            call()
+
+    threads = [threading.Thread(target=work) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return calls // callers * callers / (time.perf_counter() - start)
+
+
+def measure(call: Callable[[], object], seconds: float) -> dict[int, np.ndarray]:
+    """Rates by number of callers and round."""
+    call()
+    start = time.perf_counter()
+    for _ in range(3):
+        call()
+    once = (time.perf_counter() - start) / 3
+    # Each of the callers has some calls to do, and all of them some time.
+    calls = max(2 * max(CALLERS), int(0.1 / once))
+    calls -= calls % max(CALLERS)
+    rounds = int(min(40, max(5, seconds / (once * calls * len(CALLERS)))))
+    found: dict[int, list[float]] = {callers: [] for callers in CALLERS}
+    for i in range(rounds):
+        turn = i % len(CALLERS)
+        for callers in CALLERS[turn:] + CALLERS[:turn]:
+            found[callers].append(rate(call, callers, calls))
+    return {callers: np.asarray(rates) for callers, rates in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=SHAPES)
+    parser.add_argument("--seconds", type=float, default=8.0, help="for each table row")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if slower")
+    options = parser.parse_args()
+    native.load()
+
+    table = Table(
+        title=f"LSTM on {os.cpu_count()} cores, {native.isa()}: calls a second"
+    )
+    for column in ("shape", "what", "callers", "median", "quartiles", "to one caller"):
+        table.add_column(column, justify="left" if column in "shape what" else "right")
+    worst = np.inf
+    for shape in options.shapes:
+        for training in (False, True):
+            found = measure(make_call(shape, training), options.seconds)
+            what = "training" if training else "inference"
+            for callers, rates in found.items():
+                low, middle, high = np.quantile(rates, [0.25, 0.5, 0.75])
+                least, ratio, most = np.quantile(rates / found[1], [0.25, 0.5, 0.75])
+                worst = min(worst, most)
+                table.add_row(
+                    shape if callers == 1 else "",
+                    what if callers == 1 else "",
+                    str(callers),
+                    f"{middle:,.1f}",
+                    f"{low:,.1f} - {high:,.1f}",
+                    f"{ratio:.2f} [{least:.2f}, {most:.2f}]",
+                    end_section=callers == max(found),
+                )
+    Console(width=100).print(table)
+    slower = bool(worst < 1)
+    if options.check and slower:
+        print(f"slower than one caller: {worst:.2f} at best in three rounds of four")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
