@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -194,3 +195,16 @@ def test_many_callers_at_once() -> None:
     data = tf.data.Dataset.from_tensors(1.0).repeat(64)
     for y in data.map(forward, num_parallel_calls=16):
         assert error(y, expected[0]["output"]) <= 1e-5
+
+
+@pytest.mark.parametrize(("intra", "inter"), [(1, 16), (4, 1), (16, 16)])
+def test_crowds(intra: int, inter: int) -> None:
+    """Sessions, independent nodes, tf.data: right, and none waits for ever."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/native/crowd.py", str(intra), str(inter)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
