@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from opwright import op_class
 from opwright.linalg import MatMul
+from opwright_runtime import native
 
 X = tf.constant([[1, 2], [3, 4]])
 
@@ -38,6 +39,7 @@ def test_xla_s_dtypes_are_those_that_compile(dtype):
 def test_xla_s_kernels_show_before_anything_is_compiled():
     program = """
 from opwright.linalg import MatMul
+from opwright_runtime import native
 assert "XLA" in {row.device for row in MatMul.kernels()}
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -46,9 +48,12 @@ assert "XLA" in {row.device for row in MatMul.kernels()}
 
 def test_an_op_without_kernel_for_the_cpu():
     devices = {row.device for row in op_class("CudnnRNNV3").kernels()}
-    assert devices == {"GPU"}
+    assert devices - {"CPU"} == {"GPU"}
+    # The library of native kernels, if it is built, has some for the CPU.
+    assert ("CPU" in devices) == native.loaded()
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    assert {row.available for row in op_class("CudnnRNNV3").kernels()} == {has_gpu}
+    gpu_rows = [r for r in op_class("CudnnRNNV3").kernels() if r.device == "GPU"]
+    assert {row.available for row in gpu_rows} == {has_gpu}
     assert op_class("RiscImag").kernels() == ()
 
 
