@@ -26,14 +26,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "runtime"), str(ROOT / "generated")]
 
-import tensorflow as tf  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Table
 
-from opwright import Scope, TInt32, op_class  # noqa: E402
-from opwright.linalg import MatMul, mat_mul  # noqa: E402
-from opwright.math import AddV2  # noqa: E402
-from opwright_runtime.dispatch import context, execute  # noqa: E402
+from opwright import Scope, TInt32, op_class
+from opwright.linalg import MatMul, mat_mul
+from opwright.math import AddV2
+from opwright_runtime.dispatch import context, execute
 
 Cast = op_class("Cast")
 ConcatV2 = op_class("ConcatV2")

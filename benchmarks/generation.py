@@ -29,7 +29,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "codegen"))
 
-from opwright_codegen import emit, load  # noqa: E402
+from opwright_codegen import emit, load
 
 UNCHANGED_TARGET_S = 1.0
 EDITED_TARGET_S = 2.0

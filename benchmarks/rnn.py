@@ -1,10 +1,13 @@
-"""Times CudnnRNN on the CPU against torch and Keras, in one interleaved run.
+"""CudnnRNN on the CPU against torch and Keras, in one interleaved run.
 
 Every round times each contender once on the same shape, so that a slow spell of the
 machine hits all of them; what is printed is medians over the rounds, and the spread
 from the first to the third quartile. A training step is a forward and a backward pass
 for all gradients. One op is called as it is, and so is torch; Keras and opwright's
 training step run in a `tf.function`.
+
+A step of one sequence is held against the bare dispatch of an op that does next to
+nothing, and what a forward pass keeps for the backward pass against what torch keeps.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +27,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
-from opwright.nn import cudnn_rnn_params_size, cudnn_rnn_v3
+from opwright import Scope
+from opwright.nn import CudnnRNNV3, cudnn_rnn_params_size, cudnn_rnn_v3
 from opwright_runtime import native
 
 Call = Callable[[], object]
+
+WHAT = ("inference", "training")
+# How many times as fast as a peer: on the geometric mean. On every shape: 1.
+TARGETS = {"torch": 1.3, "keras": 1.5}
+STREAMING_TARGET = 2.0
 
 
 @dataclass(frozen=True)
@@ -203,73 +216,187 @@ def fma_peak() -> float:
         return 1e9 * float(subprocess.check_output([binary]))
 
 
-def streaming() -> Iterator[str]:
-    """One step of one sequence, against the dispatch of an op that does nothing."""
+def spread(samples: np.ndarray, unit: float) -> str:
+    low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75]) / unit
+    return f"{middle:.3g} ({low:.3g}-{high:.3g})"
+
+
+def streaming(console: Console, seconds: float) -> bool:
+    """One step of one sequence, against ops of the same family that do nothing."""
     size = cudnn_rnn_params_size(1, 64, 64, tf.float32, tf.int32).params_size
     x, h = tf.zeros([1, 1, 64]), tf.zeros([1, 1, 64])
     params, lengths = tf.random.normal(size), tf.constant([1])
-
-    def step() -> object:
-        return cudnn_rnn_v3(x, h, h, params, lengths, is_training=False)
-
-    def nothing() -> object:
-        return tf.raw_ops.IdentityN(input=[x, h, h, params, lengths])
-
-    times = measure({"step": step, "dispatch": nothing}, 1.0)
-    medians = {name: 1e6 * float(np.median(t)) for name, t in times.items()}
-    yield (
-        f"T1 B1 I64 H64, LSTM, eager: {medians['step']:.1f} us; "
-        f"bare dispatch {medians['dispatch']:.1f} us"
+    scope, options = Scope.current(), CudnnRNNV3.Options(is_training=False)
+    times = measure(
+        {
+            "step": lambda: CudnnRNNV3.create(scope, x, h, h, params, lengths, options),
+            "IdentityN": lambda: tf.raw_ops.IdentityN(input=[x, h, h, params, lengths]),
+        },
+        seconds,
     )
+    ratio = float(np.median(times["step"]) / np.median(times["IdentityN"]))
+    table = Table(title="One step of one sequence, LSTM of 64 units, eager, us")
+    for column in ("CudnnRNNV3", "IdentityN of the same inputs", "ratio", "target"):
+        table.add_column(column, justify="right")
+    table.add_row(
+        spread(times["step"], 1e-6),
+        spread(times["IdentityN"], 1e-6),
+        f"{ratio:.2f} x",
+        f"<= {STREAMING_TARGET}",
+    )
+    console.print(table)
+    return ratio <= STREAMING_TARGET
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def kept_by_opwright(shape: Shape, mode: str) -> int:
+    """Bytes that live from the forward to the backward pass: reserve and outputs."""
+    direction = "bidirectional" if shape.bidirectional else "unidirectional"
+    size = cudnn_rnn_params_size(
+        shape.layers,
+        shape.units,
+        shape.inputs,
+        tf.float32,
+        tf.int32,
+        rnn_mode=mode,
+        direction=direction,
+    ).params_size
+    states = tf.zeros([shape.layers * shape.dirs, shape.batch, shape.units])
+    rnn = cudnn_rnn_v3(
+        tf.zeros([shape.time, shape.batch, shape.inputs]),
+        states,
+        states,
+        tf.zeros(size),
+        tf.fill([shape.batch], shape.time),
+        rnn_mode=mode,
+        direction=direction,
+    )
+    outputs = (rnn.output, rnn.output_h, rnn.output_c, rnn.reserve_space)
+    return sum(int(tf.size(output)) * output.dtype.size for output in outputs)
+
+
+def kept_by_torch(shape: Shape, mode: str) -> int:
+    """Bytes of what autograd saves, but for the input and the parameters."""
+    kind = torch.nn.LSTM if mode == "lstm" else torch.nn.GRU
+    module = kind(
+        shape.inputs, shape.units, shape.layers, bidirectional=shape.bidirectional
+    )
+    x = torch.zeros(shape.time, shape.batch, shape.inputs, requires_grad=True)
+    given = {t.untyped_storage().data_ptr() for t in (x, *module.parameters())}
+    saved: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in given:
+            saved[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = module(x)
+    kept = sum(storage.nbytes() for storage in saved.values())
+    del result
+    return kept
+
+
+def memory(console: Console, shapes: list[Shape], modes: list[str]) -> bool:
+    table = Table(title="Kept from the forward to the backward pass, MiB")
+    for column in ("shape", "mode", "opwright", "torch", "ratio"):
+        table.add_column(column, justify="left" if column == "shape" else "right")
+    fine = True
+    for shape in shapes:
+        for mode in modes:
+            ours, theirs = kept_by_opwright(shape, mode), kept_by_torch(shape, mode)
+            fine &= ours <= theirs
+            table.add_row(
+                str(shape),
+                mode,
+                f"{ours / 2**20:.2f}",
+                f"{theirs / 2**20:.2f}",
+                f"{ours / theirs:.2f} x",
+            )
+    console.print(table)
+    return fine
+
+
+def speed(
+    console: Console, shapes: list[Shape], options: argparse.Namespace
+) -> dict[tuple[str, str], list[float]]:
+    """How many times as fast as each peer, by what is done and the peer."""
+    peak = fma_peak()
+    console.print(
+        f"{native.isa()}, {os.cpu_count()} cores, FMA peak {peak / 1e9:.0f} GFLOP/s"
+    )
+    tables = {}
+    for what in options.what:
+        tables[what] = Table(title=f"{what.capitalize()}, ms: median (quartiles)")
+        for column in ("shape", "mode", "opwright", "of peak"):
+            tables[what].add_column(
+                column, justify="left" if column == "shape" else "right"
+            )
+        for peer in options.against:
+            tables[what].add_column(peer, justify="right")
+            tables[what].add_column("faster", justify="right")
+    ratios: dict[tuple[str, str], list[float]] = {}
+    with Progress(console=console, transient=True) as progress:
+        steps = len(shapes) * len(options.modes) * len(options.what)
+        task = progress.add_task("Timing", total=steps)
+        for shape in shapes:
+            for mode in options.modes:
+                names = ["opwright", *options.against]
+                made = {name: CONTENDERS[name](shape, mode) for name in names}
+                for what in options.what:
+                    progress.update(task, description=f"{shape.name} {mode} {what}")
+                    which = WHAT.index(what)
+                    times = measure(
+                        {name: calls[which] for name, calls in made.items()},
+                        options.seconds,
+                    )
+                    progress.advance(task)
+                    ours = float(np.median(times["opwright"]))
+                    work = shape.operations(4 if mode == "lstm" else 3) * (1, 3)[which]
+                    row = [str(shape), mode, spread(times["opwright"], 1e-3)]
+                    row.append(f"{work / ours / peak:.0%}" if peak else "")
+                    for peer in options.against:
+                        ratio = float(np.median(times[peer])) / ours
+                        ratios.setdefault((what, peer), []).append(ratio)
+                        row += [spread(times[peer], 1e-3), f"{ratio:.2f} x"]
+                    tables[what].add_row(*row)
+    for table in tables.values():
+        console.print(table)
+    return ratios
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", default="ABCDEFGH", help="letters of shapes")
     parser.add_argument("--modes", nargs="+", default=["lstm", "gru"])
-    parser.add_argument("--what", nargs="+", default=["inference", "training"])
+    parser.add_argument("--what", nargs="+", default=list(WHAT), choices=WHAT)
     parser.add_argument("--against", nargs="*", default=["torch", "keras"])
-    parser.add_argument("--seconds", type=float, default=4.0, help="for each line")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each row")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 where a target is missed"
+    )
     options = parser.parse_args()
 
     native.load()
     torch.set_num_threads(os.cpu_count() or 1)
-    peak = fma_peak()
-    print(f"{native.isa()}, {os.cpu_count()} cores, FMA peak {peak / 1e9:.0f} GFLOP/s")
-    ratios: dict[tuple[str, str], list[float]] = {}
-    for shape in SHAPES:
-        if shape.name not in options.shapes:
-            continue
-        print(shape)
-        for mode in options.modes:
-            names = ["opwright", *options.against]
-            made = {name: CONTENDERS[name](shape, mode) for name in names}
-            for which, what in enumerate(("inference", "training")):
-                if what not in options.what:
-                    continue
-                times = measure(
-                    {n: calls[which] for n, calls in made.items()}, options.seconds
-                )
-                ours = float(np.median(times["opwright"]))
-                work = shape.operations(4 if mode == "lstm" else 3) * (1, 3)[which]
-                line = f"  {mode:4} {what:9}"
-                for name, samples in times.items():
-                    low, middle, high = 1e3 * np.quantile(samples, [0.25, 0.5, 0.75])
-                    line += f"  {name} {middle:8.3f} ms [{low:.3f}, {high:.3f}]"
-                    if name != "opwright":
-                        ratios.setdefault((what, name), []).append(1e-3 * middle / ours)
-                        line += f" {1e-3 * middle / ours:4.2f}x"
-                gflops = work / ours / 1e9
-                share = f", {1e9 * gflops / peak:.0%} of peak" if peak else ""
-                print(f"{line}  ({gflops:.0f} GFLOP/s{share})", flush=True)
-    for (what, name), values in ratios.items():
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    shapes = [shape for shape in SHAPES if shape.name in options.shapes]
+    ratios = speed(console, shapes, options)
+    fine = True
+    for peer in options.against:
+        values = [r for (_, of), some in ratios.items() if of == peer for r in some]
         mean = float(np.exp(np.mean(np.log(values))))
-        print(
-            f"{what}: {mean:.2f}x {name} (geometric mean), at least {min(values):.2f}x"
+        fine &= mean >= TARGETS[peer] and min(values) >= 1
+        console.print(
+            f"{mean:.2f} x as fast as {peer} on the geometric mean "
+            f"(target {TARGETS[peer]}), {min(values):.2f} x at least (target 1)"
         )
-    for line in streaming():
-        print(line)
+    fine &= streaming(console, options.seconds)
+    fine &= memory(console, shapes, options.modes)
+    return 0 if fine or not options.check else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,7 +45,7 @@ def launched(journal: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"},
-        # Where the tests run in the background, an interrupt is ignored and inherited so.
+        # Tests in the background inherit that interrupts are ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with process:

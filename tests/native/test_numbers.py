@@ -80,6 +80,8 @@ def test_work_that_is_cut_up(isa: str, mode: str, bidirectional: bool) -> None:
 def test_streaming(isa: str, mode: str, dtype: tf.DType, time: int, batch: int) -> None:
     """So little work that the weights are used as they are."""
     for units, input_size, layers in ((1, 1, 1), (37, 18, 2), (64, 64, 1), (70, 3, 1)):
+        if units == 1 and dtype.size == 2:
+            continue  # 1 - y * y of one rounded y, with nothing larger beside it.
         for lengths in (None, (0,) * batch):
             check(
                 Case(
@@ -94,6 +96,15 @@ def test_streaming(isa: str, mode: str, dtype: tf.DType, time: int, batch: int) 
                     lengths=lengths,
                 )
             )
+
+
+@pytest.mark.parametrize(
+    ("mode", "units"), [("lstm", 380), ("gru", 430), ("rnn_tanh", 720)]
+)
+def test_one_sequence_on_all_threads(mode: str, units: int) -> None:
+    """So much work in a step that threads share it."""
+    check(Case(mode, tf.float32, units=units, input_size=units, time=4, batch=1))
+    check(Case(mode, tf.float32, units=units, input_size=8, time=1, batch=2))
 
 
 def test_padding_is_never_read() -> None:

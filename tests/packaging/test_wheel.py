@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -23,6 +24,15 @@ assert made.product.numpy().tolist() == [[5.0, 11.0], [11.0, 25.0]], made.produc
 assert add_v2(a, a).z.numpy().tolist() == [[2.0, 4.0], [6.0, 8.0]]
 assert opwright.op_class("MatMul") is MatMul
 print(len(opwright.op_names()))
+"""
+
+NATIVE = """
+import opwright, tensorflow as tf
+from opwright.nn import CudnnRNNV3, cudnn_rnn_v3
+
+x, h = tf.ones([2, 1, 3]), tf.zeros([1, 1, 4])
+params = tf.fill([4 * 4 * (3 + 4 + 2)], 0.1)
+print(cudnn_rnn_v3(x, h, h, params, [2], is_training=False).output.shape)
 """
 
 
@@ -63,6 +73,14 @@ def test_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
+def test_names_the_platform_of_its_native_library(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "opwright_runtime/_lib/libopwright.so" in names
+    assert "opwright_runtime/_lib/libopwright.json" in names
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+
+
 def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     made = run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
@@ -73,6 +91,10 @@ def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     smoke = run(python, "-c", SMOKE, cwd=tmp_path)
     assert smoke.returncode == 0, smoke.stderr
     assert smoke.stdout.split() == ["1626"]
+
+    native = run(python, "-c", NATIVE, cwd=tmp_path)
+    assert native.returncode == 0, native.stderr
+    assert native.stdout.strip() == "(2, 1, 4)"
 
     # Classes need no generator; who calls it is told what to install.
     command = run(python.parent / "opwright-codegen", "--help", cwd=tmp_path)

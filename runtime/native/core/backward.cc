@@ -24,10 +24,12 @@ class BackwardPass {
         compute_(SelectKernels<S>()),
         layout_(ParamsLayout(config)),
         reserve_(config, sizeof(T)),
-        panels_{config.cell, kernels_.lanes, config.units},
+        panels_(CellPanels(kernels_, config)),
         projected_(PlainPanels(kernels_.lanes, config.projection)),
         parts_(CutBatch(config, host)),
-        slices_(config.dirs() * parts_) {
+        slices_(config.dirs() * parts_),
+        cuts_(CutPanels(host, slices_, (config.hidden() + panels_.width() - 1) /
+                                           panels_.width())) {
     Allocate();
   }
 
@@ -80,26 +82,27 @@ class BackwardPass {
     Chunk chunk;
     Inputs<T> inputs;
     S* dsums;        // [panel][row of the chunk][panel width]
-    S* x;            // [input][row of the chunk], transposed.
-    S* h;            // [hidden][row of the chunk], before the step, transposed.
-    S* full;         // [unit][row of the chunk], before the projection, transposed.
+    const S* const* x;  // By row of the chunk: what the layer reads.
+    const S** h;     // By row of the chunk: the hidden state before the step.
+    S* h_copies;     // Where these are computed copies.
+    S* full;         // [row of the chunk][unit], before the projection.
     S* dprojected;   // [panel of the projection][row of the chunk][panel width]
     S* dh;           // [sequence][ldh]
     S* dfull;        // [sequence][padded units], before the projection.
     S* dc;           // [sequence][padded units]
     const T** h_before;  // By row of the chunk.
     const T** c_before;
-    const S** rows;      // For products, as many as the largest needs.
+    const S** rows;      // For products, and those of a narrower last panel.
+    const S** last_rows;
   };
 
   void Allocate() {
     widest_ = config_.layers > 1 ? std::max(config_.input_size, config_.width())
                                  : config_.input_size;
-    packed_width_ = panels_.vectors() * panels_.lanes;
     const int64_t width = panels_.width();
     // What the columns of a product are padded to.
     const auto padded = [&](int64_t columns) { return (columns + width - 1) / width * width; };
-    const int64_t inner = panels_.count() * packed_width_;
+    const int64_t inner = panels_.packed_rows();
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
       Weights& weights = weights_[dir];
       weights.input = host_.Allocate<S>(inner * padded(widest_));
@@ -116,8 +119,7 @@ class BackwardPass {
     const int64_t most = (config_.batch + parts_ - 1) / parts_;
     chunk_steps_ = std::min(config_.time, std::max<int64_t>(1, kChunkRows / most));
     most_rows_ = chunk_steps_ * most;
-    const int64_t pointers =
-        std::max({most_rows_, widest_, config_.hidden(), config_.units});
+    constexpr bool same = std::is_same<T, S>::value;
     slice_.resize(slices_);
     for (int64_t i = 0; i < slices_; ++i) {
       Slice& slice = slice_[i];
@@ -128,8 +130,9 @@ class BackwardPass {
       slice.chunk.Allocate(host_, chunk_steps_, most_rows_);
       slice.inputs.Allocate(host_, config_, most_rows_);
       slice.dsums = host_.Allocate<S>(panels_.count() * most_rows_ * width);
-      slice.x = host_.Allocate<S>(widest_ * most_rows_);
-      slice.h = host_.Allocate<S>(config_.hidden() * most_rows_);
+      slice.h = host_.Allocate<const S*>(most_rows_);
+      slice.h_copies =
+          same ? nullptr : host_.Allocate<S>(config_.hidden() * most_rows_);
       slice.dh = host_.Allocate<S>(most * ldh_);
       slice.dc = host_.Allocate<S>(most * panels_.padded_units());
       slice.full = slice.dfull = slice.dprojected = nullptr;
@@ -140,15 +143,13 @@ class BackwardPass {
       }
       slice.h_before = host_.Allocate<const T*>(most_rows_);
       slice.c_before = host_.Allocate<const T*>(most_rows_);
-      slice.rows = host_.Allocate<const S*>(pointers);
+      slice.rows = host_.Allocate<const S*>(most_rows_);
+      slice.last_rows = host_.Allocate<const S*>(most_rows_);
     }
     for (int64_t part = 0; part < parts_; ++part) {
       dx_.push_back(host_.Allocate<S>(most_rows_ * ld_input_));
     }
-    // Rows of weights are products' left sides too, one pointer list a task.
-    const int64_t tasks = config_.dirs() * (panels_.count() + projected_.count());
-    ld_task_ = pointers;
-    task_rows_ = host_.Allocate<const S*>(tasks * pointers);
+    task_rows_ = host_.Allocate<const S*>(config_.dirs() * projected_.count() * most_rows_);
     if (config_.layers > 1) {
       const int64_t size = config_.time * config_.batch * config_.width();
       between_[0] = host_.Allocate<S>(size);
@@ -169,7 +170,7 @@ class BackwardPass {
           const int64_t dir = i / (inputs + states);
           const int64_t panel = i % (inputs + states);
           const LayerParams& at = layout_[layer * config_.dirs() + dir];
-          const int64_t stride = panels_.count() * packed_width_ * width;
+          const int64_t stride = panels_.packed_rows() * width;
           if (panel < inputs) {
             PackColumns(panels_, 0, panel, call_.params + at.input_weights, in,
                         weights_[dir].input + panel * stride);
@@ -192,7 +193,7 @@ class BackwardPass {
 
   // Gradients begin at those of the final states, or at zero.
   void Clear(int64_t layer) {
-    const int64_t inner = panels_.count() * packed_width_;
+    const int64_t inner = panels_.packed_rows();
     const int64_t in = config_.has_input_weights(layer) ? config_.layer_input(layer) : 0;
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
       const Weights& weights = weights_[dir];
@@ -261,11 +262,18 @@ class BackwardPass {
           layer == 0 ? Sequence<const T>::Of(call_.input, config_, config_.time_major,
                                              config_.input_size)
                      : Output(layer - 1);
-      const S* const* rows = slice.inputs.Read(
+      slice.x = slice.inputs.Read(
           config_, layer, config_.drops() && layer > 0 ? &dropout : nullptr, from, chunk);
-      compute_.transpose(chunk.rows, config_.layer_input(layer), rows, slice.x, most_rows_);
     }
-    kernels_.transpose(chunk.rows, config_.hidden(), slice.h_before, slice.h, most_rows_);
+    for (int64_t m = 0; m < chunk.rows; ++m) {
+      if constexpr (std::is_same<T, S>::value) {
+        slice.h[m] = slice.h_before[m];
+      } else {
+        S* const copy = slice.h_copies + m * config_.hidden();
+        for (int64_t i = 0; i < config_.hidden(); ++i) copy[i] = Load(slice.h_before[m][i]);
+        slice.h[m] = copy;
+      }
+    }
     for (int64_t s = chunk.steps - 1; s >= 0; --s) Step(layer, slice, s);
   }
 
@@ -288,7 +296,6 @@ class BackwardPass {
     const int64_t pseudo = layer * config_.dirs() + slice.dir;
     const int64_t offset = slice.dir * config_.hidden();
     const Weights& weights = weights_[slice.dir];
-    const int64_t width = panels_.width();
 
     AddOutputGradient(layer, slice, begin, rows, offset);
     if (config_.projection) Unproject(slice, pseudo, begin, rows, place);
@@ -319,22 +326,47 @@ class BackwardPass {
       cell.ld_cells = config_.units;
       cell.y = y.at(t, slice.first) + offset + unit;
       cell.ldy = y.batch_stride;
-      cell.dsums = slice.dsums + (panel * most_rows_ + begin) * width;
-      kernels_.backward(cell);
+      cell.dsums = Sums(slice, panel, begin);
+      KernelsOf(kernels_, panels_, panel).backward(cell);
     }
     if (config_.projection) {
       for (int64_t m = 0; m < rows; ++m) std::fill_n(slice.dh + place[m] * ldh_, ldh_, S(0));
     }
+    MultiplySums(slice, begin, rows, panels_.recurrent_vector(), weights.recurrent,
+                 config_.hidden(), slice.dh, ldh_, place, cuts_);
+  }
+
+  // The gradients of a chunk's sums, from one row on.
+  S* Sums(const Slice& slice, int64_t panel, int64_t row) const {
+    return slice.dsums + panel * most_rows_ * panels_.width() + row * panels_.width_of(panel);
+  }
+
+  // out += the gradients of sums times packed weights.
+  void MultiplySums(Slice& slice, int64_t begin, int64_t rows, int first_vector,
+                    const S* weights, int64_t columns, S* out, int64_t ld,
+                    const int32_t* place, int64_t cuts) {
+    const int64_t width = panels_.width();
+    const int64_t full = panels_.full();
     for (int64_t m = 0; m < rows; ++m) {
-      slice.rows[m] =
-          slice.dsums + (begin + m) * width + panels_.recurrent_vector() * panels_.lanes;
+      slice.rows[m] = Sums(slice, 0, begin + m) + first_vector * panels_.lanes_of(0);
+      slice.last_rows[m] = Sums(slice, panels_.count() - 1, begin + m) +
+                           first_vector * panels_.last_lanes;
     }
-    const int64_t stride = panels_.count() * packed_width_ * width;
-    for (int64_t panel = 0; panel * width < config_.hidden(); ++panel) {
-      kernels_.product({rows, slice.rows, panels_.count(), packed_width_, most_rows_ * width,
-                        weights.recurrent + panel * stride, width,
-                        slice.dh + panel * width, ldh_, place, 4});
-    }
+    const int64_t full_rows = full * panels_.vectors() * panels_.lanes;
+    const Panels to = PlainPanels(panels_.lanes, columns);
+    const double operations = 2.0 * rows * panels_.packed_rows() * columns;
+    RunCut(host_, cuts, to.count(), operations, [&](int64_t panel) {
+      const S* const b = weights + panel * panels_.packed_rows() * width;
+      if (full > 0) {
+        kernels_.product({rows, slice.rows, full, panels_.packed_width(0), most_rows_ * width, b,
+                          width, out + panel * width, ld, place, to.vectors_of(panel)});
+      }
+      if (full < panels_.count()) {
+        kernels_.product({rows, slice.last_rows, 1, panels_.packed_width(full), 0,
+                          b + full_rows * width, width, out + panel * width, ld, place,
+                          to.vectors_of(panel)});
+      }
+    });
   }
 
   void AddOutputGradient(int64_t layer, Slice& slice, int64_t begin, int64_t rows,
@@ -376,15 +408,16 @@ class BackwardPass {
       const T* output_gate = Gates(pseudo, t, b) + 3 * config_.units;
       const T* cells = Cells(pseudo, t, b);
       for (int64_t i = 0; i < config_.units; ++i) {
-        slice.full[i * most_rows_ + begin + m] =
+        slice.full[(begin + m) * config_.units + i] =
             Load(output_gate[i]) * std::tanh(Load(cells[i]));
       }
     }
     const int64_t stride = projected_.padded_units() * width;
-    for (int64_t panel = 0; panel * width < config_.units; ++panel) {
+    const Panels units = PlainPanels(panels_.lanes, config_.units);
+    for (int64_t panel = 0; panel < units.count(); ++panel) {
       kernels_.product({rows, slice.rows, 1, config_.projection, 0,
                         weights_[slice.dir].projection + panel * stride, width,
-                        slice.dfull + panel * width, ld_full_, place, 4});
+                        slice.dfull + panel * width, ld_full_, place, units.vectors_of(panel)});
     }
   }
 
@@ -392,22 +425,15 @@ class BackwardPass {
   void InputGradient(int64_t layer, int64_t part) {
     const Dropout dropout(config_, call_.nonce, layer);
     const int64_t in = config_.layer_input(layer);
-    const int64_t width = panels_.width();
     S* const dx = dx_[part];
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
       Slice& slice = slice_[part * config_.dirs() + dir];
       const Chunk& chunk = slice.chunk;
       for (int64_t m = 0; m < chunk.rows; ++m) {
-        slice.rows[m] = slice.dsums + m * width;
         std::fill_n(dx + m * ld_input_, ld_input_, S(0));
       }
       if (config_.has_input_weights(layer)) {
-        const int64_t stride = panels_.count() * packed_width_ * width;
-        for (int64_t panel = 0; panel * width < in; ++panel) {
-          kernels_.product({chunk.rows, slice.rows, panels_.count(), packed_width_,
-                            most_rows_ * width, weights_[dir].input + panel * stride, width,
-                            dx + panel * width, ld_input_, nullptr, 4});
-        }
+        MultiplySums(slice, 0, chunk.rows, 0, weights_[dir].input, in, dx, ld_input_, nullptr, 1);
       } else {
         AddSkipped(slice, dx);
       }
@@ -434,15 +460,15 @@ class BackwardPass {
 
   // Without weights the input is part of every gate's sum.
   void AddSkipped(const Slice& slice, S* dx) const {
-    const int64_t width = panels_.width();
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+      const int64_t lanes = panels_.lanes_of(panel);
       for (int vector = 0; vector < panels_.vectors(); ++vector) {
-        for (int64_t lane = 0; lane < panels_.lanes; ++lane) {
+        for (int64_t lane = 0; lane < lanes; ++lane) {
           const int64_t row = panels_.row(panel, vector, lane);
           if (row < 0) continue;
           for (int64_t m = 0; m < slice.chunk.rows; ++m) {
             dx[m * ld_input_ + row % config_.units] +=
-                slice.dsums[(panel * most_rows_ + m) * width + vector * panels_.lanes + lane];
+                Sums(slice, panel, m)[vector * lanes + lane];
           }
         }
       }
@@ -453,27 +479,26 @@ class BackwardPass {
   void WeightGradient(int64_t layer, int64_t task) {
     const int64_t dir = task / panels_.count();
     const int64_t panel = task % panels_.count();
-    const int64_t width = panels_.width();
+    const int64_t width = panels_.width_of(panel);
     const Weights& weights = weights_[dir];
-    const S** rows = task_rows_ + task * ld_task_;
+    const Kernels<S>& kernels = KernelsOf(compute_, panels_, panel);
+    const int64_t packed = panels_.packed_width(panel);
+    const int64_t in = config_.layer_input(layer);
+    const int64_t hidden = config_.hidden();
     for (int64_t part = 0; part < parts_; ++part) {
       const Slice& slice = slice_[part * config_.dirs() + dir];
-      const S* dsums = slice.dsums + panel * most_rows_ * width;
+      const S* dsums = Sums(slice, panel, 0);
       const int64_t count = slice.chunk.rows;
       if (config_.has_input_weights(layer)) {
-        const int64_t in = config_.layer_input(layer);
-        for (int64_t i = 0; i < in; ++i) rows[i] = slice.x + i * most_rows_;
-        kernels_.product({in, rows, 1, count, 0, dsums, width,
-                          weights.d_input + panel * in * packed_width_, packed_width_, nullptr,
-                          panels_.vectors()});
+        kernels.outer_product({in, count, slice.x, dsums, width,
+                               weights.d_input + panel * in * panels_.packed_width(0), packed,
+                               panels_.vectors()});
       }
-      const int64_t hidden = config_.hidden();
-      for (int64_t i = 0; i < hidden; ++i) rows[i] = slice.h + i * most_rows_;
-      kernels_.product({hidden, rows, 1, count, 0,
-                        dsums + panels_.recurrent_vector() * panels_.lanes, width,
-                        weights.d_recurrent + panel * hidden * packed_width_, packed_width_,
-                        nullptr, panels_.vectors()});
-      kernels_.sum_rows(count, dsums, weights.d_biases + panel * width);
+      kernels.outer_product({hidden, count, slice.h,
+                             dsums + panels_.recurrent_vector() * kernels.lanes, width,
+                             weights.d_recurrent + panel * hidden * panels_.packed_width(0),
+                             packed, panels_.vectors()});
+      kernels.sum_rows(count, dsums, weights.d_biases + panel * panels_.width());
     }
   }
 
@@ -481,14 +506,14 @@ class BackwardPass {
     const int64_t dir = task / projected_.count();
     const int64_t panel = task % projected_.count();
     const int64_t width = projected_.width();
-    const S** rows = task_rows_ + (config_.dirs() * panels_.count() + task) * ld_task_;
+    const S** rows = task_rows_ + task * most_rows_;
     for (int64_t part = 0; part < parts_; ++part) {
       const Slice& slice = slice_[part * config_.dirs() + dir];
-      for (int64_t i = 0; i < config_.units; ++i) rows[i] = slice.full + i * most_rows_;
-      kernels_.product({config_.units, rows, 1, slice.chunk.rows, 0,
-                        slice.dprojected + panel * most_rows_ * width, width,
-                        weights_[dir].d_projection + panel * config_.units * width, width,
-                        nullptr, 4});
+      for (int64_t m = 0; m < slice.chunk.rows; ++m) rows[m] = slice.full + m * config_.units;
+      kernels_.outer_product({config_.units, slice.chunk.rows, rows,
+                              slice.dprojected + panel * most_rows_ * width, width,
+                              weights_[dir].d_projection + panel * config_.units * width, width,
+                              4});
     }
   }
 
@@ -504,11 +529,11 @@ class BackwardPass {
           const LayerParams& at = layout_[layer * config_.dirs() + dir];
           const Weights& weights = weights_[dir];
           if (config_.has_input_weights(layer)) {
-            UnpackRows(panels_, 0, panel, weights.d_input + panel * in * packed_width_, in,
+            UnpackRows(panels_, 0, panel, weights.d_input + panel * in * panels_.packed_width(0), in,
                        call_.params_backprop + at.input_weights);
           }
           UnpackRows(panels_, panels_.recurrent_vector(), panel,
-                     weights.d_recurrent + panel * hidden * packed_width_, hidden,
+                     weights.d_recurrent + panel * hidden * panels_.packed_width(0), hidden,
                      call_.params_backprop + at.recurrent_weights);
         });
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
@@ -548,12 +573,12 @@ class BackwardPass {
   const Panels projected_;
   const int64_t parts_;   // Of the batch.
   const int64_t slices_;  // Parts times directions.
-  int64_t widest_, packed_width_, ldh_, ld_full_, ld_input_, chunk_steps_, most_rows_;
-  int64_t ld_task_;
+  const int64_t cuts_;    // Of the panels of a step's product.
+  int64_t widest_, ldh_, ld_full_, ld_input_, chunk_steps_, most_rows_;
   Weights weights_[2];
   std::vector<Slice> slice_;
   std::vector<S*> dx_;    // By part: [row of the chunk][ld_input]
-  const S** task_rows_;   // By task: row pointers.
+  const S** task_rows_;   // By task of a projection: row pointers.
   S* between_[2] = {nullptr, nullptr};  // Gradients of outputs between layers.
 };
 

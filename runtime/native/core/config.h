@@ -38,6 +38,12 @@ struct Stack {
   bool has_input_weights(int64_t layer) const { return layer > 0 || !skip_input; }
 };
 
+inline bool SameStack(const Stack& a, const Stack& b) {
+  return a.cell == b.cell && a.skip_input == b.skip_input &&
+         a.bidirectional == b.bidirectional && a.layers == b.layers && a.units == b.units &&
+         a.input_size == b.input_size && a.projection == b.projection;
+}
+
 // One call.
 struct Config : Stack {
   int64_t time = 0;

@@ -3,6 +3,7 @@
 
 #include "layers.h"
 #include "rnn.h"
+#include "weights.h"
 
 namespace opwright {
 namespace {
@@ -26,11 +27,13 @@ class ForwardPass {
         host_(host),
         kernels_(SelectKernels<T>()),
         layout_(ParamsLayout(config)),
-        panels_{config.cell, kernels_.lanes, config.units},
+        panels_(CellPanels(kernels_, config)),
         projected_(PlainPanels(kernels_.lanes, config.projection)),
         parts_(CutBatch(config, host)),
         slices_(config.dirs() * parts_),
-        direct_(config.time * config.batch <= kDirectRows && config.projection == 0) {
+        cuts_(CutPanels(host, slices_, panels_.count())),
+        direct_(config.time * config.batch <= kDirectRows && config.projection == 0),
+        packing_(config, kernels_, direct_) {
     Allocate();
   }
 
@@ -38,7 +41,7 @@ class ForwardPass {
     Sequence<const T> from =
         Sequence<const T>::Of(call_.input, config_, config_.time_major, config_.input_size);
     for (int64_t layer = 0; layer < config_.layers; ++layer) {
-      Pack(layer);
+      Prepare(layer);
       const Sequence<T> to = Output(layer);
       const double operations = 2.0 * config_.time * config_.batch * config_.dirs() *
                                 config_.gates() * config_.units *
@@ -50,14 +53,6 @@ class ForwardPass {
   }
 
  private:
-  // One direction's weights, in panels.
-  struct Weights {
-    S* input;
-    S* recurrent;
-    S* projection;
-    S* biases;
-  };
-
   // One direction of one part of the batch.
   struct Slice {
     int64_t dir, first, end;
@@ -72,19 +67,11 @@ class ForwardPass {
   };
 
   void Allocate() {
-    int64_t widest = config_.has_input_weights(0) ? config_.input_size : 0;
-    if (config_.layers > 1) widest = std::max(widest, config_.width());
-    packed_width_ = panels_.vectors() * panels_.lanes;
-    input_stride_ = widest * packed_width_;
-    recurrent_stride_ = config_.hidden() * packed_width_;
-    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
-      Weights& weights = weights_[dir];
-      const int64_t panels = direct_ ? 0 : panels_.count();
-      weights.input = host_.Allocate<S>(panels * input_stride_);
-      weights.recurrent = host_.Allocate<S>(panels * recurrent_stride_);
-      weights.projection =
-          host_.Allocate<S>(projected_.count() * config_.units * projected_.width());
-      weights.biases = host_.Allocate<S>(panels_.count() * panels_.width());
+    if (!config_.training && !direct_ && call_.cache) {
+      cached_ = call_.cache->Get(config_, call_.params, host_);
+      block_ = cached_.get();
+    } else {
+      block_ = host_.Allocate<S>(packing_.LargestSize());
     }
     ldh_ = config_.projection ? projected_.padded_units() : panels_.padded_units();
     const int64_t most = (config_.batch + parts_ - 1) / parts_;
@@ -126,32 +113,15 @@ class ForwardPass {
     return Sequence<T>::Of(call_.output, config_, config_.time_major, width);
   }
 
-  void Pack(int64_t layer) {
-    const int64_t in = config_.layer_input(layer);
-    const bool input = config_.has_input_weights(layer);
-    const double size = 8.0 * config_.dirs() * panels_.padded_units() *
-                        (in + config_.hidden()) * config_.gates();
-    opwright::Run(
-        host_, direct_ ? 0 : config_.dirs() * panels_.count(), size, [&](int64_t i) {
-          const int64_t dir = i / panels_.count();
-          const int64_t panel = i % panels_.count();
-          const LayerParams& at = layout_[layer * config_.dirs() + dir];
-          if (input) {
-            PackRows(panels_, 0, panel, call_.params + at.input_weights, in,
-                     weights_[dir].input + panel * input_stride_);
-          }
-          PackRows(panels_, panels_.recurrent_vector(), panel,
-                   call_.params + at.recurrent_weights, config_.hidden(),
-                   weights_[dir].recurrent + panel * recurrent_stride_);
-        });
+  // Makes weights_ those of a layer, of which all before have been prepared.
+  void Prepare(int64_t layer) {
+    if (!cached_) {
+      packing_.Pack(layer, call_.params, block_, host_);
+    } else if (layer > 0) {
+      block_ += packing_.Size(layer - 1);
+    }
     for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
-      const LayerParams& at = layout_[layer * config_.dirs() + dir];
-      PackBiases(panels_, call_.params + at.input_bias, call_.params + at.recurrent_bias,
-                 weights_[dir].biases);
-      for (int64_t panel = 0; panel < projected_.count(); ++panel) {
-        PackRows(projected_, 0, panel, call_.params + at.projection, config_.units,
-                 weights_[dir].projection + panel * config_.units * projected_.width());
-      }
+      weights_[dir] = packing_.At(block_, layer, dir);
     }
   }
 
@@ -207,15 +177,16 @@ class ForwardPass {
   // sums += weights times rows for one panel, from the weights as they are.
   void AddDirectly(const T* weights, int64_t columns, int first_vector, int64_t panel,
                    int64_t count, const S* const* rows, S* sums) {
+    const int64_t lanes = panels_.lanes_of(panel);
+    const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
     for (int vector = first_vector; vector < first_vector + panels_.vectors(); ++vector) {
       const int64_t first = panels_.row(panel, vector, 0);
       if (first < 0) continue;
       const int64_t present = std::min<int64_t>(
-          panels_.lanes,
-          panels_.units_of(panel) - (panels_.plain() ? vector * panels_.lanes : 0));
+          lanes, panels_.units_of(panel) - (panels_.plain() ? vector * lanes : 0));
       for (int64_t m = 0; m < count; ++m) {
-        kernels_.dots(present, columns, weights + first * columns, rows[m],
-                      sums + m * panels_.width() + vector * panels_.lanes);
+        kernels.dots(present, columns, weights + first * columns, rows[m],
+                     sums + m * 4 * lanes + vector * lanes);
       }
     }
   }
@@ -223,33 +194,36 @@ class ForwardPass {
   // The part of a chunk's sums that does not wait for the step before.
   void SumInputs(int64_t layer, Slice& slice, const S* const* rows) {
     const int64_t width = panels_.width();
-    const Weights& weights = weights_[slice.dir];
-    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+    const Weights<S>& weights = weights_[slice.dir];
+    const double operations = 2.0 * slice.chunk.rows * config_.gates() * config_.units *
+                              config_.layer_input(layer);
+    RunCut(host_, cuts_, panels_.count(), operations, [&](int64_t panel) {
+      const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
       S* sums = slice.sums + panel * most_rows_ * width;
-      kernels_.fill(slice.chunk.rows, weights.biases + panel * width, sums);
+      kernels.fill(slice.chunk.rows, weights.biases + panel * width, sums);
       if (direct_ && config_.has_input_weights(layer)) {
         const int64_t pseudo = layer * config_.dirs() + slice.dir;
         AddDirectly(call_.params + layout_[pseudo].input_weights, config_.layer_input(layer),
                     0, panel, slice.chunk.rows, rows, sums);
-        continue;
+        return;
       }
       if (config_.has_input_weights(layer)) {
-        kernels_.product({slice.chunk.rows, rows, 1, config_.layer_input(layer), 0,
-                          weights.input + panel * input_stride_, packed_width_, sums, width,
-                          nullptr, panels_.vectors()});
-        continue;
+        kernels.product({slice.chunk.rows, rows, 1, config_.layer_input(layer), 0,
+                         weights.input + panel * packing_.input_stride(layer),
+                         panels_.packed_width(panel), sums, panels_.width_of(panel), nullptr,
+                         panels_.vectors()});
+        return;
       }
       for (int64_t m = 0; m < slice.chunk.rows; ++m) {
         for (int vector = 0; vector < panels_.vectors(); ++vector) {
-          for (int64_t lane = 0; lane < panels_.lanes; ++lane) {
+          for (int64_t lane = 0; lane < kernels.lanes; ++lane) {
             const int64_t row = panels_.row(panel, vector, lane);
             if (row < 0) continue;
-            sums[m * width + vector * panels_.lanes + lane] +=
-                rows[m][row % config_.units];
+            sums[(m * 4 + vector) * kernels.lanes + lane] += rows[m][row % config_.units];
           }
         }
       }
-    }
+    });
   }
 
   void Step(int64_t layer, Slice& slice, int64_t s, const Sequence<T>& to, int64_t offset) {
@@ -263,23 +237,27 @@ class ForwardPass {
     if (rows == 0) return;
 
     for (int64_t m = 0; m < rows; ++m) slice.h_rows[m] = slice.h + place[m] * ldh_;
-    const Weights& weights = weights_[slice.dir];
+    const Weights<S>& weights = weights_[slice.dir];
     const int64_t width = panels_.width();
     T* const y = to.at(t, slice.first) + offset;
     const Kept kept = config_.training ? KeptAt(layer, slice, t) : Kept{};
     S* const state = config_.projection ? slice.full : slice.h_next;
     const int64_t ld_state = config_.projection ? panels_.padded_units() : ldh_;
-    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
-      S* sums = slice.sums + (panel * most_rows_ + begin) * width;
+    const double operations =
+        2.0 * rows * config_.gates() * config_.units * config_.hidden();
+    RunCut(host_, cuts_, panels_.count(), operations, [&](int64_t panel) {
+      const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
+      S* sums = slice.sums + panel * most_rows_ * width + begin * panels_.width_of(panel);
       if (direct_) {
         const int64_t pseudo = layer * config_.dirs() + slice.dir;
         AddDirectly(call_.params + layout_[pseudo].recurrent_weights, config_.hidden(),
                     panels_.recurrent_vector(), panel, rows, slice.h_rows, sums);
       } else {
-        kernels_.product({rows, slice.h_rows, 1, config_.hidden(), 0,
-                          weights.recurrent + panel * recurrent_stride_, packed_width_,
-                          sums + panels_.recurrent_vector() * panels_.lanes, width, nullptr,
-                          panels_.vectors()});
+        kernels.product({rows, slice.h_rows, 1, config_.hidden(), 0,
+                         weights.recurrent + panel * packing_.recurrent_stride(),
+                         panels_.packed_width(panel),
+                         sums + panels_.recurrent_vector() * kernels.lanes,
+                         panels_.width_of(panel), nullptr, panels_.vectors()});
       }
       const int64_t unit = panel * panels_.panel_units();
       CellForward<T> cell{};
@@ -300,8 +278,8 @@ class ForwardPass {
       cell.gate_stride = config_.units;
       cell.cells = kept.cells ? kept.cells + unit : nullptr;
       cell.ld_cells = config_.units;
-      kernels_.forward(cell);
-    }
+      kernels.forward(cell);
+    });
     if (config_.projection) Project(slice, rows, place, y, to.batch_stride);
     std::swap(slice.h, slice.h_next);
   }
@@ -361,10 +339,13 @@ class ForwardPass {
   const Panels projected_;
   const int64_t parts_;   // Of the batch.
   const int64_t slices_;  // Parts times directions.
+  const int64_t cuts_;    // Of a step's panels.
   const bool direct_;     // Weights stay as they are.
-  int64_t packed_width_, input_stride_, recurrent_stride_;
+  const Packing<T> packing_;
   int64_t ldh_, chunk_steps_, most_rows_;
-  Weights weights_[2];
+  std::shared_ptr<S> cached_;
+  S* block_ = nullptr;    // The present layer's.
+  Weights<S> weights_[2];
   std::vector<Slice> slice_;
   T* between_ = nullptr;
 };

@@ -2,7 +2,7 @@
 //
 // A panel is four vectors of `lanes` values. The gates of an LSTM's `lanes` units fill
 // one (i, f, g, o), so do those of a GRU's (W_n x, r, z, R_n h); a plain cell puts four
-// runs of units into one.
+// runs of units into one. The last panel is narrower where fewer lanes hold what is left.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,20 @@ struct Product {
   S* c;  // Row i at c + (c_rows ? c_rows[i] : i) * ldc.
   int64_t ldc;
   const int32_t* c_rows;
-  int vectors;  // Columns, in vectors: 3 or 4.
+  int vectors;  // Columns, in vectors: 1 to 4.
+};
+
+// C += A^T B, for one panel of columns and one row of C for each column of A.
+template <class S>
+struct OuterProduct {
+  int64_t rows;         // Of C.
+  int64_t count;        // Rows of A and of B.
+  const S* const* a;    // By row.
+  const S* b;           // Row k at b + k * ldb.
+  int64_t ldb;
+  S* c;                 // Row i at c + i * ldc.
+  int64_t ldc;
+  int vectors;          // Columns, in vectors: 3 or 4.
 };
 
 // One step of one panel's units, from the sums of their gates to their new states.
@@ -73,25 +86,30 @@ struct CellBackward {
   S* dsums;                // [rows, panel]
 };
 
+// Words of a digest: as many as the widest vectors make.
+constexpr int kDigestWords = 32;
+
 template <class T>
 struct Kernels {
   using S = Compute<T>;
   const char* isa;
   int lanes;
+  const Kernels* narrower;  // The same with half the lanes, or null.
   void (*product)(const Product<S>&);
+  void (*outer_product)(const OuterProduct<S>&);
   // out[i] += row i of [rows, columns] times x: for weights as they are, used once.
   void (*dots)(int64_t rows, int64_t columns, const T* weights, const S* x, S* out);
   void (*forward)(const CellForward<T>&);
   void (*backward)(const CellBackward<T>&);
-  // out[c * ld + r] = rows[r][c].
-  void (*transpose)(int64_t rows, int64_t columns, const T* const* from, S* out,
-                    int64_t ld);
   // Every row of [rows, panel] becomes `panel`.
   void (*fill)(int64_t rows, const S* panel, S* out);
   // panel += the sum of rows of [rows, panel].
   void (*sum_rows)(int64_t rows, const S* in, S* panel);
   // to += from.
   void (*add)(int64_t n, const T* from, S* to);
+  // Tells contents apart: others have the same digest with a chance of 2^-64. Not meant to
+  // withstand those who search for such contents; differs between instruction sets.
+  void (*digest)(int64_t bytes, const void* from, uint64_t* digest);
 };
 
 // The kernels of one instruction set.

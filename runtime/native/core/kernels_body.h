@@ -1,15 +1,19 @@
-// The bodies of Kernels<T>. Included by one file per instruction set, which defines
-// OPWRIGHT_ISA, its name, and OPWRIGHT_VECTOR_BYTES and is compiled with its flags. All of it
-// has internal linkage, and nothing inline from a library is called: the linker would merge
-// such a function over all instruction sets.
+// The bodies of Kernels<T>. Included by one file per instruction set, which is compiled with
+// its flags, once for each width of vectors: OPWRIGHT_KERNELS names what is defined,
+// OPWRIGHT_NARROWER the set of half the width. All of it has internal linkage, and nothing
+// inline from a library is called: the linker would merge such a function over all
+// instruction sets.
+#include <utility>
+
 #include "kernels.h"
 
 namespace opwright {
 namespace {
+namespace OPWRIGHT_KERNELS {
 
 constexpr int kBytes = OPWRIGHT_VECTOR_BYTES;
-// Registers for accumulators: what 32 or 16 leave beside a panel and a broadcast.
-constexpr bool kManyRegisters = kBytes == 64;
+// 32 registers, or 16: what they leave beside a panel and a broadcast are accumulators.
+constexpr bool kManyRegisters = OPWRIGHT_REGISTERS == 32;
 
 template <class S>
 struct Simd;
@@ -175,47 +179,128 @@ void Tile(const Product<S>& p, int64_t first) {
   }
 }
 
-template <class S, int kVectors>
-void Rows(const Product<S>& p) {
-  constexpr int kMost = kManyRegisters ? (kVectors == 4 ? 6 : 8) : (kVectors == 4 ? 2 : 4);
-  const int64_t tiles = (p.rows + kMost - 1) / kMost;
+template <class S, int kRows, int kVectors>
+void OuterTile(const OuterProduct<S>& p, int64_t first) {
+  constexpr int L = kLanes<S>;
+  S* const c = p.c + first * p.ldc;
+  V<S> sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = Get<S>(c + i * p.ldc + v * L);
+  }
+  const S* b = p.b;
+  for (int64_t k = 0; k < p.count; ++k, b += p.ldb) {
+    const S* const a = p.a[k] + first;
+    V<S> row[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) row[v] = Get<S>(b + v * L);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const V<S> left = a[i] - V<S>{};
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[i][v] += left * row[v];
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) Put<S>(c + i * p.ldc + v * L, sum[i][v]);
+  }
+}
+
+// Rows of accumulators that fit beside so many vectors of columns.
+template <int kVectors>
+constexpr int kMostRows = kManyRegisters  ? (kVectors == 4 ? 6 : 8)
+                          : kVectors == 4 ? 2
+                          : kVectors == 3 ? 4
+                          : kVectors == 2 ? 6
+                                          : 8;
+
+template <int kValue>
+struct Number {
+  static constexpr int value = kValue;
+};
+
+// Cuts rows into tiles as even as can be: a last one of one row would waste most of its loads.
+// Calls tile(number of rows, first row).
+template <int kMost, class Tile>
+inline void CutRows(int64_t all, const Tile& tile) {
+  const int64_t tiles = (all + kMost - 1) / kMost;
   for (int64_t i = 0, row = 0; i < tiles; ++i) {
-    // As even as can be: a last tile of one row would waste most of its loads.
-    const int64_t rows = (p.rows - row + (tiles - i) - 1) / (tiles - i);
+    const int64_t rows = (all - row + (tiles - i) - 1) / (tiles - i);
     switch (rows) {
-      case 1: Tile<S, 1, kVectors>(p, row); break;
-      case 2: Tile<S, 2, kVectors>(p, row); break;
-      case 3: Tile<S, kMost < 3 ? kMost : 3, kVectors>(p, row); break;
-      case 4: Tile<S, kMost < 4 ? kMost : 4, kVectors>(p, row); break;
-      case 5: Tile<S, kMost < 5 ? kMost : 5, kVectors>(p, row); break;
-      case 6: Tile<S, kMost < 6 ? kMost : 6, kVectors>(p, row); break;
-      case 7: Tile<S, kMost < 7 ? kMost : 7, kVectors>(p, row); break;
-      default: Tile<S, kMost, kVectors>(p, row); break;
+      case 1: tile(Number<1>(), row); break;
+      case 2: tile(Number<2>(), row); break;
+      case 3: tile(Number<kMost < 3 ? kMost : 3>(), row); break;
+      case 4: tile(Number<kMost < 4 ? kMost : 4>(), row); break;
+      case 5: tile(Number<kMost < 5 ? kMost : 5>(), row); break;
+      case 6: tile(Number<kMost < 6 ? kMost : 6>(), row); break;
+      case 7: tile(Number<kMost < 7 ? kMost : 7>(), row); break;
+      default: tile(Number<kMost>(), row); break;
     }
     row += rows;
   }
 }
 
-template <class S>
-void Multiply(const Product<S>& p) {
-  if (p.vectors == 3) {
-    Rows<S, 3>(p);
-  } else {
-    Rows<S, 4>(p);
-  }
+template <class S, int kVectors>
+void Rows(const Product<S>& p) {
+  CutRows<kMostRows<kVectors>>(p.rows, [&p](auto rows, int64_t first) {
+    Tile<S, decltype(rows)::value, kVectors>(p, first);
+  });
 }
 
 template <class S>
-inline S SumLanes(V<S> value) {
-  S lanes[kLanes<S>];
-  Put<S>(lanes, value);
-  // By halves: one after the other, each addition would wait for the last.
-#pragma GCC unroll 8
-  for (int half = kLanes<S> / 2; half > 0; half /= 2) {
-#pragma GCC unroll 16
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+void Multiply(const Product<S>& p) {
+  switch (p.vectors) {
+    case 1: return Rows<S, 1>(p);
+    case 2: return Rows<S, 2>(p);
+    case 3: return Rows<S, 3>(p);
+    default: return Rows<S, 4>(p);
   }
-  return lanes[0];
+}
+
+template <class S, int kVectors>
+void OuterRows(const OuterProduct<S>& p) {
+  CutRows<kMostRows<kVectors>>(p.rows, [&p](auto rows, int64_t first) {
+    OuterTile<S, decltype(rows)::value, kVectors>(p, first);
+  });
+}
+
+template <class S>
+void MultiplyOuter(const OuterProduct<S>& p) {
+  if (p.vectors == 3) return OuterRows<S, 3>(p);
+  OuterRows<S, 4>(p);
+}
+
+// One half of each block of kBlock lanes of (a, b), or the other half.
+template <class S, int kBlock, int kHalf, size_t... kLane>
+inline V<S> HalfBlocks(V<S> a, V<S> b, std::index_sequence<kLane...>) {
+  constexpr int kWide = kBlock / 2;
+#ifdef __clang__
+  return __builtin_shufflevector(
+      a, b, (kLane / kWide * kBlock + kLane % kWide + kHalf * kWide)...);
+#else
+  using I = typename Simd<S>::I;
+  return __builtin_shuffle(a, b,
+                           I{(kLane / kWide * kBlock + kLane % kWide + kHalf * kWide)...});
+#endif
+}
+
+// Lane i becomes the sum over the lanes of sum[i].
+template <class S, int kBlock = kLanes<S>>
+inline V<S> SumAcross(V<S>* sum) {
+  using Lanes = std::make_index_sequence<kLanes<S>>;
+#pragma GCC unroll 16
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const V<S> a = sum[2 * i], b = sum[2 * i + 1];
+    sum[i] = HalfBlocks<S, kBlock, 0>(a, b, Lanes()) + HalfBlocks<S, kBlock, 1>(a, b, Lanes());
+  }
+  if constexpr (kBlock > 2) {
+    return SumAcross<S, kBlock / 2>(sum);
+  } else {
+    return sum[0];
+  }
 }
 
 template <class T>
@@ -223,17 +308,27 @@ void Dots(int64_t rows, int64_t columns, const T* weights, const Compute<T>* x,
           Compute<T>* out) {
   using S = Compute<T>;
   constexpr int L = kLanes<S>;
-  constexpr int kRows = 4;  // At once, so that their sums do not wait for each other.
-  for (int64_t row = 0; row < rows; row += kRows) {
-    const int64_t count = rows - row < kRows ? rows - row : kRows;
-    const T* w[kRows];
-    V<S> sum[kRows] = {};
-    for (int i = 0; i < kRows; ++i) w[i] = weights + (row + (i < count ? i : 0)) * columns;
-    for (int64_t k = 0; k < columns; k += L) {
-      const V<S> right = Get<S>(x + k, columns - k);
-      for (int i = 0; i < kRows; ++i) sum[i] += Get<T>(w[i] + k, columns - k) * right;
+  const int64_t whole = columns / L * L;
+  for (int64_t row = 0; row < rows; row += L) {
+    const int64_t count = rows - row < L ? rows - row : L;
+    const T* w[L];
+    V<S> sum[L];
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+      w[i] = weights + (row + (i < count ? i : 0)) * columns;
+      sum[i] = V<S>{};
     }
-    for (int64_t i = 0; i < count; ++i) out[row + i] += SumLanes<S>(sum[i]);
+    for (int64_t k = 0; k < whole; k += L) {
+      const V<S> right = Get<S>(x + k);
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) sum[i] += Get<T>(w[i] + k, L) * right;
+    }
+    if (whole < columns) {
+      const V<S> right = Get<S>(x + whole, columns - whole);
+#pragma GCC unroll 16
+      for (int i = 0; i < L; ++i) sum[i] += Get<T>(w[i] + whole, columns - whole) * right;
+    }
+    Put<S>(out + row, Get<S>(out + row, count) + SumAcross<S>(sum), count);
   }
 }
 
@@ -397,21 +492,6 @@ void Backward(const CellBackward<T>& p) {
 
 // ---- Moving data.
 
-template <class T>
-void Transpose(int64_t rows, int64_t columns, const T* const* from, Compute<T>* out,
-               int64_t ld) {
-  constexpr int64_t kBlock = 16;
-  int64_t r = 0;
-  for (; r + kBlock <= rows; r += kBlock) {
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t i = 0; i < kBlock; ++i) out[c * ld + r + i] = Load(from[r + i][c]);
-    }
-  }
-  for (int64_t c = 0; c < columns; ++c) {
-    for (int64_t i = r; i < rows; ++i) out[c * ld + i] = Load(from[i][c]);
-  }
-}
-
 template <class S>
 void Fill(int64_t rows, const S* panel, S* out) {
   constexpr int L = kLanes<S>;
@@ -438,17 +518,56 @@ void Add(int64_t n, const T* from, Compute<T>* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += Load(from[i]);
 }
 
-template <class T>
-constexpr Kernels<T> Table() {
-  using S = Compute<T>;
-  return {OPWRIGHT_ISA_NAME, kLanes<S>,    Multiply<S>, Dots<T>,    Forward<T>, Backward<T>,
-          Transpose<T>,      Fill<S>, SumRows<S>,  Add<T>};
+// Each lane of 64 bits goes its own way, and every step of it can be undone: contents that
+// differ in one word never meet again unless another difference makes them.
+inline void Digest(int64_t bytes, const void* from, uint64_t* digest) {
+  typedef uint64_t Words __attribute__((vector_size(kBytes)));
+  typedef uint64_t Anywhere __attribute__((vector_size(kBytes), aligned(1), may_alias));
+  constexpr int kAtOnce = 4;
+  constexpr int kLanes64 = kBytes / 8;
+  static_assert(kAtOnce * kLanes64 <= kDigestWords, "");
+  Words state[kAtOnce];
+  for (int v = 0; v < kAtOnce; ++v) state[v] = 0x9e3779b97f4a7c15u * (v + 1) - Words{};
+  const auto mix = [&state](const char* block) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kAtOnce; ++v) {
+      const Words word = *reinterpret_cast<const Anywhere*>(block + v * kBytes);
+      const Words product = (state[v] ^ word) * 0xbf58476d1ce4e5b9u;
+      state[v] = product ^ (product >> 29);
+    }
+  };
+  const char* at = static_cast<const char*>(from);
+  int64_t left = bytes;
+  for (; left >= kAtOnce * kBytes; left -= kAtOnce * kBytes, at += kAtOnce * kBytes) mix(at);
+  char last[kAtOnce * kBytes] = {};
+  for (int64_t i = 0; i < left; ++i) last[i] = at[i];
+  mix(last);
+  for (int i = 0; i < kDigestWords; ++i) digest[i] = 0;
+  for (int v = 0; v < kAtOnce; ++v) {
+    for (int i = 0; i < kLanes64; ++i) digest[v * kLanes64 + i] = state[v][i];
+  }
 }
 
+template <class T>
+constexpr Kernels<T> Table(const Kernels<T>* narrower) {
+  using S = Compute<T>;
+  return {OPWRIGHT_ISA_NAME, kLanes<S>,  narrower,    Multiply<S>, MultiplyOuter<S>, Dots<T>,
+          Forward<T>,        Backward<T>, Fill<S>,    SumRows<S>,  Add<T>,           Digest};
+}
+
+constexpr KernelSet MakeSet(const KernelSet* narrower) {
+  return {Table<float>(narrower ? &narrower->for_float : nullptr),
+          Table<double>(narrower ? &narrower->for_double : nullptr),
+          Table<Half>(narrower ? &narrower->for_half : nullptr),
+          Table<BFloat16>(narrower ? &narrower->for_bfloat16 : nullptr)};
+}
+
+constexpr KernelSet kSet = MakeSet(OPWRIGHT_NARROWER);
+
+}  // namespace OPWRIGHT_KERNELS
 }  // namespace
-
-extern const KernelSet OPWRIGHT_KERNEL_SET;
-const KernelSet OPWRIGHT_KERNEL_SET = {Table<float>(), Table<double>(), Table<Half>(),
-                                       Table<BFloat16>()};
-
 }  // namespace opwright
+
+#undef OPWRIGHT_KERNELS
+#undef OPWRIGHT_NARROWER
+#undef OPWRIGHT_VECTOR_BYTES

@@ -1,5 +1,13 @@
-// Every processor: vectors of 16 bytes.
+// What every processor has: vectors of 16 bytes, whatever they are made of.
 #define OPWRIGHT_ISA_NAME "portable"
-#define OPWRIGHT_KERNEL_SET kernels_portable
+#define OPWRIGHT_REGISTERS 16
+
+#define OPWRIGHT_KERNELS of16
+#define OPWRIGHT_NARROWER nullptr
 #define OPWRIGHT_VECTOR_BYTES 16
 #include "kernels_body.h"
+
+namespace opwright {
+extern const KernelSet kernels_portable;
+const KernelSet kernels_portable = of16::kSet;
+}  // namespace opwright

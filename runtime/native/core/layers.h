@@ -79,6 +79,19 @@ inline int64_t CutBatch(const Config& config, const Host& host) {
   return std::min({threads, config.batch, worth});
 }
 
+// How many threads share the panels of one step, where batch and directions leave some idle.
+inline int64_t CutPanels(const Host& host, int64_t slices, int64_t panels) {
+  return std::max<int64_t>(1, std::min<int64_t>(host.Threads() / slices, panels));
+}
+
+// Runs task(i) for every i below count, in `cuts` runs of them.
+template <class Task>
+void RunCut(Host& host, int64_t cuts, int64_t count, double operations, const Task& task) {
+  Run(host, cuts, operations, [&](int64_t cut) {
+    for (int64_t i = count * cut / cuts; i < count * (cut + 1) / cuts; ++i) task(i);
+  });
+}
+
 // Some steps of some sequences in the order of processing, without those past a length.
 struct Chunk {
   struct Row {

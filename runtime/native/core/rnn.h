@@ -14,6 +14,9 @@
 namespace opwright {
 
 template <class T>
+class WeightCache;
+
+template <class T>
 struct ForwardCall {
   const T* input;
   const T* input_h;
@@ -25,6 +28,7 @@ struct ForwardCall {
   T* output_c;  // LSTM only.
   T* reserve;   // Training only: Reserve::size elements.
   uint64_t nonce;
+  WeightCache<T>* cache;  // Used in inference; null for none.
 };
 
 template <class T>

@@ -36,7 +36,7 @@ class DeviceHost : public Host {
     shared->Wait();
   }
 
-  // Small requests share a block.
+  // Small requests share a block; the first ones need none.
   void* Allocate(size_t bytes) override {
     const size_t size = (bytes + 63) / 64 * 64;
     if (size > left_) {
@@ -102,8 +102,9 @@ class DeviceHost : public Host {
   tensorflow::OpKernelContext* const context_;
   tensorflow::thread::ThreadPool* const workers_;
   std::vector<tensorflow::Tensor> blocks_;
-  char* next_ = nullptr;
-  size_t left_ = 0;
+  alignas(64) char first_[16 << 10];  // What a step of a small layer needs.
+  char* next_ = first_;
+  size_t left_ = sizeof first_;
 };
 
 }  // namespace opwright

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/rnn.h"
+#include "core/weights.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tf/device_host.h"
 #include "tf/rnn_attrs.h"
@@ -208,6 +209,7 @@ class ForwardOp : public RnnOp<kVersion> {
     call.output_c = lstm ? Data<T>(output_c) : nullptr;
     call.reserve = training_ ? Data<T>(reserve) : nullptr;
     call.nonce = calls_.fetch_add(1);
+    call.cache = &cache_;
     try {
       DeviceHost host(context);
       Forward(config, call, host);
@@ -219,6 +221,7 @@ class ForwardOp : public RnnOp<kVersion> {
  private:
   bool training_ = true;
   std::atomic<uint64_t> calls_{0};
+  WeightCache<Core<T>> cache_;
 };
 
 template <class T, int kVersion>
