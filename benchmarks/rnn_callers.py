@@ -1,9 +1,9 @@
 """Throughput of CudnnRNN with many callers at once, against one caller's.
 
 Each round runs every number of callers once, and one caller beside it, before or after
-in turn, so that a slow spell of the machine hits both. Callers are threads of one process
-that call a tf.function, as the requests of a server do; a function runs small ops
-several times, or Python's lock would be what is measured. Printed are the median over
+in turn, so that a slow spell of the machine hits both. Callers are threads of one
+process that call a tf.function, as the requests of a server do; a function runs small
+ops several times, or Python's lock would be what is measured. Printed are the median over
 the rounds of RNNs in a second, its first and third quartile, and the same of the ratios
 to one caller. One caller beside itself shows the noise.
 
