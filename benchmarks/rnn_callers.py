@@ -3,9 +3,9 @@
 Each round runs every number of callers once, and one caller beside it, before or after
 in turn, so that a slow spell of the machine hits both. Callers are threads of one
 process that call a tf.function, as the requests of a server do; a function runs small
-ops several times, or Python's lock would be what is measured. Printed are the median over
-the rounds of RNNs in a second, its first and third quartile, and the same of the ratios
-to one caller. One caller beside itself shows the noise.
+ops several times, or Python's lock would be what is measured. Printed are the median
+over the rounds of RNNs in a second, its first and third quartile, and the same of the
+ratios to one caller. One caller beside itself shows the noise.
 
 With --check the exit status is 1 if a ratio's third quartile is below 1: more callers
 then get less done.
