@@ -49,11 +49,12 @@ fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
 
 sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \
-		$(BIN)/cmake -S . -B build/$$which -G Ninja -DOPWRIGHT_TENSORFLOW=OFF \
+		folder=build/sanitize-$${which%%,*}; \
+		$(BIN)/cmake -S . -B $$folder -G Ninja -DOPWRIGHT_TENSORFLOW=OFF \
 			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
-		$(BIN)/cmake --build build/$$which --parallel $(JOBS) --target core_test && \
-		build/$$which/core_test 60 || exit 1; \
+		$(BIN)/cmake --build $$folder --parallel $(JOBS) --target core_test && \
+		$$folder/core_test 60 || exit 1; \
 	done
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
@@ -68,8 +69,9 @@ bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
 
-bench-native: native ## Time the RNN kernels against torch and Keras.
+bench-native: native ## Time the RNN kernels: against torch and Keras, with many callers.
 	$(BIN)/python benchmarks/rnn.py
+	$(BIN)/python benchmarks/rnn_callers.py
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py

@@ -17,6 +17,11 @@ from opwright_runtime.errors import (
     OpRemovedError as OpRemovedError,
     OpUnknownError as OpUnknownError,
 )
+from opwright_runtime.keras_weights import (
+    PackedParams as PackedParams,
+    params_from_keras as params_from_keras,
+    params_to_keras as params_to_keras,
+)
 from opwright_runtime.lazy import registry
 from opwright_runtime.native import load_if_present
 from opwright_runtime.scope import Scope as Scope

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,6 +115,43 @@ def test_saved_model_runs_after_the_import_alone(tmp_path: Path) -> None:
     assert error(np.load(tmp_path / "y.npy"), expected) <= 1e-5
 
 
+@pytest.mark.parametrize("op", [CudnnRNN, CudnnRNNV2, CudnnRNNV3])
+def test_frozen_graph_of_a_gpu(op: type) -> None:
+    """Nodes in training mode, pinned to a GPU, with their weights in the graph."""
+    inputs, gradients = draw_values(CASE)
+    expected = expect(CASE, inputs, gradients)
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, None, CASE.input_size], "x")
+        with tf.device("/job:localhost/replica:0/task:0/device:GPU:0"):
+            given = [tf.constant(t.numpy()) for t in list(vars(inputs).values())[1:]]
+            more = [[CASE.time] * CASE.batch] if op is CudnnRNNV3 else []
+            rnn = op.create(Scope.current(), x, *given, *more)
+            tf.identity(rnn.output, "y")
+    frozen = graph.as_graph_def().SerializeToString()
+
+    def load() -> tf.compat.v1.GraphDef:
+        return tf.compat.v1.GraphDef.FromString(frozen)
+
+    def serve(graph_def: tf.compat.v1.GraphDef, soft: bool) -> list[Any]:
+        with tf.Graph().as_default():
+            x, y = tf.import_graph_def(graph_def, return_elements=["x:0", "y:0"])
+            dx = tf.gradients(y, x, gradients.input.numpy())
+            config = tf.compat.v1.ConfigProto(allow_soft_placement=soft)
+            with tf.compat.v1.Session(config=config) as session:
+                return session.run([y, *dx], {x: inputs.input.numpy()})
+
+    assert all("GPU:0" in n.device for n in load().node if n.op.startswith("Cudnn"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="GPU:0"):
+        serve(load(), soft=False)
+    anywhere = load()
+    for node in anywhere.node:
+        node.device = ""
+    first = serve(load(), soft=True)
+    assert error(first[0], expected["output"]) <= 1e-5
+    for again, wanted in zip(serve(anywhere, soft=False), first, strict=True):
+        np.testing.assert_array_equal(again, wanted)
+
+
 def test_many_callers_at_once() -> None:
     """More threads than cores, each with its own case; and the workers of tf.data."""
     made = [
@@ -156,3 +195,16 @@ def test_many_callers_at_once() -> None:
     data = tf.data.Dataset.from_tensors(1.0).repeat(64)
     for y in data.map(forward, num_parallel_calls=16):
         assert error(y, expected[0]["output"]) <= 1e-5
+
+
+@pytest.mark.parametrize(("intra", "inter"), [(1, 16), (4, 1), (16, 16)])
+def test_crowds(intra: int, inter: int) -> None:
+    """Sessions, independent nodes, tf.data: right, and none waits for ever."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/native/crowd.py", str(intra), str(inter)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]

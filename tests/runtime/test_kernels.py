@@ -38,6 +38,7 @@ def test_xla_s_dtypes_are_those_that_compile(dtype):
 def test_xla_s_kernels_show_before_anything_is_compiled():
     program = """
 from opwright.linalg import MatMul
+from opwright_runtime import native
 assert "XLA" in {row.device for row in MatMul.kernels()}
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

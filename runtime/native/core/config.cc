@@ -44,7 +44,8 @@ Checked CountParams(const Stack& stack) {
   const Checked rest = recurrent + projection + biases;
   const Checked first =
       stack.has_input_weights(0) ? gates * units * stack.input_size + rest : rest;
-  const Checked later = gates * units * stack.width() + rest;
+  const Checked width = Checked(stack.dirs()) * stack.hidden();
+  const Checked later = gates * units * width + rest;
   return Checked(stack.dirs()) * (first + later * (stack.layers - 1));
 }
 

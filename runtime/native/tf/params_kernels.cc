@@ -73,25 +73,37 @@ class CanonicalToParamsOp : public CanonicalOp {
     Stack stack;
     OP_REQUIRES_OK(context, ReadStack(context, &stack));
     OP_REQUIRES_OK(context, CheckCounts(stack));
+    // All of them before the vector is made: sizes may ask for any amount of memory.
+    const std::vector<Piece> weights = WeightPieces(stack), biases = BiasPieces(stack);
+    OP_REQUIRES_OK(context, CheckShapes(context, "weights", weights));
+    OP_REQUIRES_OK(context, CheckShapes(context, "biases", biases));
     Tensor* params;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({ParamsSize(stack)}), &params));
-    OP_REQUIRES_OK(context, Copy(context, "weights", WeightPieces(stack), params));
-    OP_REQUIRES_OK(context, Copy(context, "biases", BiasPieces(stack), params));
+    OP_REQUIRES_OK(context, Copy(context, "weights", weights, params));
+    OP_REQUIRES_OK(context, Copy(context, "biases", biases, params));
   }
 
  private:
+  absl::Status CheckShapes(OpKernelContext* context, const char* name,
+                           const std::vector<Piece>& pieces) const {
+    OpInputList list;
+    if (auto status = context->input_list(name, &list); !status.ok()) return status;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const TensorShape& shape = list[static_cast<int>(i)].shape();
+      if (auto status = CheckPiece(name, i, pieces[i], shape); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Copy(OpKernelContext* context, const char* name,
                     const std::vector<Piece>& pieces, Tensor* params) const {
     OpInputList list;
     if (auto status = context->input_list(name, &list); !status.ok()) return status;
     for (size_t i = 0; i < pieces.size(); ++i) {
-      const Tensor& from = list[static_cast<int>(i)];
-      if (auto status = CheckPiece(name, i, pieces[i], from.shape()); !status.ok()) {
-        return status;
-      }
-      std::memcpy(static_cast<void*>(params->flat<T>().data() + pieces[i].at), from.data(),
-                  pieces[i].size() * sizeof(T));
+      if (pieces[i].size() == 0) continue;
+      std::memcpy(static_cast<void*>(params->flat<T>().data() + pieces[i].at),
+                  list[static_cast<int>(i)].data(), pieces[i].size() * sizeof(T));
     }
     return absl::OkStatus();
   }

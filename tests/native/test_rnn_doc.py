@@ -1,0 +1,52 @@
+"""docs/rnn.md: its code runs, its errors are those, its links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from opwright import OpError, params_from_keras
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs/rnn.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_code_runs(number: int) -> None:
+    path = os.pathsep.join(str(ROOT / name) for name in ("generated", "runtime"))
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKS[number]],
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    for shown in re.findall(r"print\(error\)  # (.*), \.\.\.", BLOCKS[number]):
+        assert shown in done.stdout
+
+
+def test_error_is_the_one_shown() -> None:
+    (shown,) = re.findall(r"```text\n(.*?)\n```", DOC, re.DOTALL)
+    layers = [
+        keras.layers.LSTM(2, return_sequences=True),
+        keras.layers.LSTM(2, recurrent_activation="hard_sigmoid"),
+    ]
+    with pytest.raises(OpError) as raised:
+        params_from_keras(layers)
+    assert str(raised.value) == shown
+
+
+def test_commands_and_links() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)`", DOC)) <= targets
+    for link in re.findall(r"\]\(([^)#]+)\)", DOC):
+        assert link.startswith("http") or (ROOT / "docs" / link).exists()
