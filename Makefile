@@ -1,3 +1,6 @@
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+
 # The virtual environment that every target works in.
 VENV ?= .venv
 PYTHON ?= python3
@@ -27,7 +30,7 @@ ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
 check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
-test: $(VENV)/.ready ## Run every test but those of the native kernels and of TPUs.
+test: native $(VENV)/.tpu ## Build the native kernels and run every test.
 	$(BIN)/python -m pytest
 
 # What only the native kernels need: a build system, and torch to compare with.

@@ -41,6 +41,8 @@ WHAT = ("inference", "training")
 # How many times as fast as a peer: on the geometric mean. On every shape: 1.
 TARGETS = {"torch": 1.3, "keras": 1.5}
 STREAMING_TARGET = 2.0
+# One sample: long enough that what threads do between calls is what they do at work.
+SAMPLE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -192,15 +194,15 @@ def measure(calls: dict[str, Call], seconds: float) -> dict[str, np.ndarray]:
     for call in calls.values():
         call()
     once = {name: timed(call, 1) for name, call in calls.items()}
-    # A sample lasts some milliseconds at least; all rounds as long as asked for.
-    counts = {name: max(1, int(0.004 / t)) for name, t in once.items()}
-    a_round = sum(counts[name] * once[name] for name in calls)
-    rounds = int(min(60, max(3, seconds / a_round)))
+    counts = {name: max(1, int(SAMPLE_SECONDS / t)) for name, t in once.items()}
+    a_round = sum((counts[name] + 1) * once[name] for name in calls)
+    rounds = int(min(60, max(5, seconds / a_round)))
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            # Threads that spin for more work stop doing so.
+            # Threads of the one before stop spinning for work, those of this one wake.
             time.sleep(0.01)
+            call()
             samples[name].append(timed(call, counts[name]))
     return {name: np.asarray(times) for name, times in samples.items()}
 

@@ -1,4 +1,4 @@
-"""The tests of the native library; `make native` builds it, and `make test` does so."""
+"""The tests of the native library, which `make test` builds first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from opwright_runtime import native
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not native.LIBRARY.exists():
-        missing = pytest.mark.skip(reason="no native library: run `make native`")
-        for item in items:
-            if "tests/native" in item.path.as_posix():
-                item.add_marker(missing)
+if not native.LIBRARY.exists():
+    raise pytest.UsageError("tests/native need the native library: run `make native`")
 
 
 @pytest.fixture(params=["avx512", "avx2", "portable"])

@@ -9,7 +9,7 @@ namespace {
 
 // Rows that one product for the gradient of the weights adds up: enough to pay for
 // reading and writing that gradient.
-constexpr int64_t kChunkRows = 192;
+constexpr int64_t kChunkRows = 384;
 
 template <class T>
 class BackwardPass {
@@ -218,6 +218,7 @@ class BackwardPass {
     }
     // Padding gets no gradient; two directions add theirs up.
     if (layer == 0) {
+      if (!call_.lengths && !config_.bidirectional) return;
       std::memset(static_cast<void*>(call_.input_backprop), 0,
                   config_.time * config_.batch * config_.input_size * sizeof(T));
     } else if (config_.bidirectional) {
