@@ -68,9 +68,10 @@ def test_work_that_is_cut_up(isa: str, mode: str, bidirectional: bool) -> None:
             units=72,
             input_size=40,
             time=30,
-            batch=21,
+            batch=70,
             bidirectional=bidirectional,
-            lengths=tuple((7 * b) % 31 for b in range(21)),
+            projection=50 if mode == "lstm" else 0,
+            lengths=tuple((7 * b) % 31 for b in range(70)),
         )
     )
 

@@ -29,42 +29,71 @@ class BackwardPass {
         parts_(CutBatch(config, host)),
         slices_(config.dirs() * parts_),
         cuts_(CutPanels(host, slices_, (config.hidden() + panels_.width() - 1) /
-                                           panels_.width())) {
+                                           panels_.width())),
+        together_(!config.bidirectional) {
     Allocate();
   }
 
   void Run() {
-    for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
-      Pack(layer);
-      Clear(layer);
-      const double rows = static_cast<double>(config_.batch) * chunk_steps_;
-      const double per_row =
-          2.0 * config_.dirs() * config_.gates() * config_.units;
-      const int64_t chunks = (config_.time + chunk_steps_ - 1) / chunk_steps_;
-      for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
-        opwright::Run(host_, slices_, rows * per_row * config_.hidden(),
-                      [&](int64_t i) { RunSlice(layer, i, chunk * chunk_steps_); });
-        // The input's gradient by part of the batch, which keeps the two directions out of
-        // each other's way; the weights' by panel.
-        const int64_t weights = config_.dirs() * panels_.count();
-        const int64_t projections = config_.dirs() * projected_.count();
-        opwright::Run(host_, parts_ + weights + projections,
-                      rows * per_row * (config_.layer_input(layer) + config_.hidden()),
-                      [&](int64_t i) {
-                        if (i < parts_) {
-                          InputGradient(layer, i);
-                        } else if (i < parts_ + weights) {
-                          WeightGradient(layer, i - parts_);
-                        } else {
-                          ProjectionGradient(i - parts_ - weights);
-                        }
-                      });
+    if (together_) {
+      for (int64_t layer = 0; layer < config_.layers; ++layer) Begin(layer);
+      for (int64_t chunk = Chunks() - 1; chunk >= 0; --chunk) {
+        for (int64_t layer = config_.layers - 1; layer >= 0; --layer) RunChunk(layer, chunk);
       }
-      Finish(layer);
+      for (int64_t layer = 0; layer < config_.layers; ++layer) Finish(layer);
+    } else {
+      for (int64_t layer = config_.layers - 1; layer >= 0; --layer) {
+        Begin(layer);
+        for (int64_t chunk = Chunks() - 1; chunk >= 0; --chunk) RunChunk(layer, chunk);
+        Finish(layer);
+      }
     }
   }
 
  private:
+  int64_t Chunks() const { return (config_.time + chunk_steps_ - 1) / chunk_steps_; }
+
+  void Begin(int64_t layer) {
+    Enter(layer);
+    Pack(layer);
+    Clear(layer);
+  }
+
+  void RunChunk(int64_t layer, int64_t chunk) {
+    Enter(layer);
+    const double operations = 2.0 * config_.batch * chunk_steps_ * config_.dirs() *
+                              config_.gates() * config_.units;
+    opwright::Run(host_, slices_, operations * config_.hidden(),
+                  [&](int64_t i) { RunSlice(layer, i, chunk * chunk_steps_); });
+    // The input's gradient by part of the batch, which keeps the two directions out of
+    // each other's way; the weights' by panel.
+    const int64_t weights = config_.dirs() * panels_.count();
+    const int64_t projections = config_.dirs() * projected_.count();
+    opwright::Run(host_, parts_ + weights + projections,
+                  operations * (config_.layer_input(layer) + config_.hidden()),
+                  [&](int64_t i) {
+                    if (i < parts_) {
+                      InputGradient(layer, i);
+                    } else if (i < parts_ + weights) {
+                      WeightGradient(layer, i - parts_);
+                    } else {
+                      ProjectionGradient(i - parts_ - weights);
+                    }
+                  });
+  }
+
+  // Makes what belongs to a layer the present one's.
+  void Enter(int64_t layer) {
+    const int64_t at = together_ ? layer : 0;
+    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
+      weights_[dir] = all_weights_[at * config_.dirs() + dir];
+    }
+    for (int64_t i = 0; i < slices_; ++i) {
+      slice_[i].dh = states_[at * slices_ + i].dh;
+      slice_[i].dc = states_[at * slices_ + i].dc;
+    }
+  }
+
   // One direction's weights, packed for products with gradients, and their gradients.
   struct Weights {
     S* input;
@@ -74,6 +103,12 @@ class BackwardPass {
     S* d_recurrent;
     S* d_projection;
     S* d_biases;
+  };
+
+  // Gradients of the states of one layer's slice.
+  struct States {
+    S* dh;  // [sequence][ldh]
+    S* dc;  // [sequence][padded units]
   };
 
   // One direction of one part of the batch.
@@ -87,9 +122,9 @@ class BackwardPass {
     S* h_copies;     // Where these are computed copies.
     S* full;         // [row of the chunk][unit], before the projection.
     S* dprojected;   // [panel of the projection][row of the chunk][panel width]
-    S* dh;           // [sequence][ldh]
+    S* dh;           // The present layer's.
+    S* dc;
     S* dfull;        // [sequence][padded units], before the projection.
-    S* dc;           // [sequence][padded units]
     const T** h_before;  // By row of the chunk.
     const T** c_before;
     const S** rows;      // For products, and those of a narrower last panel.
@@ -103,8 +138,9 @@ class BackwardPass {
     // What the columns of a product are padded to.
     const auto padded = [&](int64_t columns) { return (columns + width - 1) / width * width; };
     const int64_t inner = panels_.packed_rows();
-    for (int64_t dir = 0; dir < config_.dirs(); ++dir) {
-      Weights& weights = weights_[dir];
+    const int64_t live = together_ ? config_.layers : 1;
+    all_weights_.resize(live * config_.dirs());
+    for (Weights& weights : all_weights_) {
       weights.input = host_.Allocate<S>(inner * padded(widest_));
       weights.recurrent = host_.Allocate<S>(inner * padded(config_.hidden()));
       weights.projection = host_.Allocate<S>(padded(config_.units) * projected_.padded_units());
@@ -133,8 +169,6 @@ class BackwardPass {
       slice.h = host_.Allocate<const S*>(most_rows_);
       slice.h_copies =
           same ? nullptr : host_.Allocate<S>(config_.hidden() * most_rows_);
-      slice.dh = host_.Allocate<S>(most * ldh_);
-      slice.dc = host_.Allocate<S>(most * panels_.padded_units());
       slice.full = slice.dfull = slice.dprojected = nullptr;
       if (config_.projection) {
         slice.full = host_.Allocate<S>(config_.units * most_rows_);
@@ -146,15 +180,19 @@ class BackwardPass {
       slice.rows = host_.Allocate<const S*>(most_rows_);
       slice.last_rows = host_.Allocate<const S*>(most_rows_);
     }
+    states_.resize(live * slices_);
+    for (States& states : states_) {
+      states.dh = host_.Allocate<S>(most * ldh_);
+      states.dc = host_.Allocate<S>(most * panels_.padded_units());
+    }
     for (int64_t part = 0; part < parts_; ++part) {
       dx_.push_back(host_.Allocate<S>(most_rows_ * ld_input_));
     }
     task_rows_ = host_.Allocate<const S*>(config_.dirs() * projected_.count() * most_rows_);
-    if (config_.layers > 1) {
+    if (config_.layers > 1 && !together_) {
       const int64_t size = config_.time * config_.batch * config_.width();
-      between_[0] = host_.Allocate<S>(size);
       // Two directions cannot write over what both still read.
-      between_[1] = config_.bidirectional ? host_.Allocate<S>(size) : between_[0];
+      for (S*& between : between_) between = host_.Allocate<S>(size);
     }
   }
 
@@ -221,7 +259,7 @@ class BackwardPass {
       if (!call_.lengths && !config_.bidirectional) return;
       std::memset(static_cast<void*>(call_.input_backprop), 0,
                   config_.time * config_.batch * config_.input_size * sizeof(T));
-    } else if (config_.bidirectional) {
+    } else if (!together_) {
       std::fill_n(between_[layer % 2], config_.time * config_.batch * config_.width(), S(0));
     }
   }
@@ -275,7 +313,7 @@ class BackwardPass {
         slice.h[m] = copy;
       }
     }
-    for (int64_t s = chunk.steps - 1; s >= 0; --s) Step(layer, slice, s);
+    for (int64_t s = chunk.steps - 1; s >= 0; --s) Step(layer, index, s);
   }
 
   const T* Gates(int64_t pseudo, int64_t t, int64_t b) const {
@@ -287,7 +325,8 @@ class BackwardPass {
            ((pseudo * config_.time + t) * config_.batch + b) * config_.units;
   }
 
-  void Step(int64_t layer, Slice& slice, int64_t s) {
+  void Step(int64_t layer, int64_t index, int64_t s) {
+    Slice& slice = slice_[index];
     const Chunk& chunk = slice.chunk;
     const int64_t begin = chunk.begin[s];
     const int64_t rows = chunk.begin[s + 1] - begin;
@@ -298,7 +337,7 @@ class BackwardPass {
     const int64_t offset = slice.dir * config_.hidden();
     const Weights& weights = weights_[slice.dir];
 
-    AddOutputGradient(layer, slice, begin, rows, offset);
+    AddOutputGradient(layer, index, begin, rows, offset);
     if (config_.projection) Unproject(slice, pseudo, begin, rows, place);
 
     const Sequence<const T> y = Output(layer);
@@ -370,8 +409,9 @@ class BackwardPass {
     });
   }
 
-  void AddOutputGradient(int64_t layer, Slice& slice, int64_t begin, int64_t rows,
+  void AddOutputGradient(int64_t layer, int64_t index, int64_t begin, int64_t rows,
                          int64_t offset) {
+    Slice& slice = slice_[index];
     const int64_t width = config_.width();
     const bool last = layer == config_.layers - 1;
     const Sequence<const T> dy =
@@ -381,6 +421,8 @@ class BackwardPass {
       S* dh = slice.dh + slice.chunk.place[m] * ldh_;
       if (last) {
         kernels_.add(config_.hidden(), dy.at(row.t, row.b) + offset, dh);
+      } else if (together_) {
+        compute_.add(config_.hidden(), dx_[index / config_.dirs()] + m * ld_input_, dh);
       } else {
         compute_.add(config_.hidden(),
                      between_[(layer + 1) % 2] + (row.t * config_.batch + row.b) * width +
@@ -452,9 +494,7 @@ class BackwardPass {
         if (config_.drops()) {
           for (int64_t i = 0; i < in; ++i) from[i] *= static_cast<S>(dropout.Factor(at + i));
         }
-        S* to = between_[layer % 2] + at;
-        if (config_.bidirectional) compute_.add(in, to, from);
-        std::copy_n(from, in, to);
+        if (!together_) compute_.add(in, from, between_[layer % 2] + at);
       }
     }
   }
@@ -519,6 +559,7 @@ class BackwardPass {
   }
 
   void Finish(int64_t layer) {
+    Enter(layer);
     const int64_t in = config_.layer_input(layer);
     const int64_t hidden = config_.hidden();
     const double size =
@@ -576,7 +617,12 @@ class BackwardPass {
   const int64_t slices_;  // Parts times directions.
   const int64_t cuts_;    // Of the panels of a step's product.
   int64_t widest_, ldh_, ld_full_, ld_input_, chunk_steps_, most_rows_;
-  Weights weights_[2];
+  // Layers go through the steps together, chunk by chunk, so that what passes from one to
+  // the next is as short as a chunk. Two directions run against each other: theirs cannot.
+  const bool together_;
+  Weights weights_[2];                 // The present layer's, by direction.
+  std::vector<Weights> all_weights_;   // By layer and direction; one layer's if not together.
+  std::vector<States> states_;         // By layer and slice, likewise.
   std::vector<Slice> slice_;
   std::vector<S*> dx_;    // By part: [row of the chunk][ld_input]
   const S** task_rows_;   // By task of a projection: row pointers.
