@@ -3,8 +3,8 @@
 Every round times each contender once on the same shape, so that a slow spell of the
 machine hits all of them; what is printed is medians over the rounds, and the spread
 from the first to the third quartile. A training step is a forward and a backward pass
-for all gradients. One op is called as it is, and so is torch; Keras and opwright's
-training step run in a `tf.function`.
+for all gradients: opwright's two ops, one after the other; torch's module and its
+autograd; Keras's layers and `tf.GradientTape` in a `tf.function`.
 
 A step of one sequence is held against the bare dispatch of an op that does next to
 nothing, and what a forward pass keeps for the backward pass against what torch keeps.
@@ -32,7 +32,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from opwright import Scope
-from opwright.nn import CudnnRNNV3, cudnn_rnn_params_size, cudnn_rnn_v3
+from opwright.nn import (
+    CudnnRNNBackpropV3,
+    CudnnRNNV3,
+    cudnn_rnn_params_size,
+    cudnn_rnn_v3,
+)
 from opwright_runtime import native
 
 Call = Callable[[], object]
@@ -100,31 +105,28 @@ def opwright_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
     h, c = tf.zeros(states), tf.zeros(states)
     lengths = tf.fill([shape.batch], shape.time)
 
-    def forward(
-        x: tf.Tensor, h: tf.Tensor, c: tf.Tensor, params: tf.Tensor, training: bool
-    ) -> tf.Tensor:
-        return cudnn_rnn_v3(
-            x,
-            h,
-            c,
-            params,
-            lengths,
-            rnn_mode=mode,
-            direction="bidirectional" if shape.bidirectional else "unidirectional",
-            is_training=training,
-        ).output
+    direction = "bidirectional" if shape.bidirectional else "unidirectional"
+    settings = {"rnn_mode": mode, "direction": direction}
+    inferring = CudnnRNNV3.Options(**settings, is_training=False)
+    training = CudnnRNNV3.Options(**settings)
+    backward = CudnnRNNBackpropV3.Options(**settings)
+    scope = Scope.current()
 
-    def infer(*given: tf.Tensor) -> tf.Tensor:
-        return forward(*given, training=False)
+    def infer() -> object:
+        return CudnnRNNV3.create(scope, x, h, c, params, lengths, inferring)
 
-    @tf.function(autograph=False)
-    def train(*given: tf.Tensor) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(given)
-            y = forward(*given, training=True)
-        return tape.gradient(y, [given[0], given[3]], y)
+    def train() -> object:
+        rnn = CudnnRNNV3.create(scope, x, h, c, params, lengths, training)
+        return CudnnRNNBackpropV3.create(
+            scope,
+            *(x, h, c, params, lengths),
+            *(rnn.output, rnn.output_h, rnn.output_c),
+            *(rnn.output, h, c if mode == "lstm" else rnn.output_c),
+            *(rnn.reserve_space, rnn.host_reserved),
+            backward,
+        )
 
-    return lambda: infer(x, h, c, params), lambda: train(x, h, c, params)
+    return infer, train
 
 
 def torch_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
