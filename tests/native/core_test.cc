@@ -19,6 +19,7 @@
 
 #include "core/kernels.h"
 #include "core/rnn.h"
+#include "core/weights.h"
 
 namespace opwright {
 namespace {
@@ -159,6 +160,9 @@ std::vector<double> Run(const Config& config, uint64_t seed, Pool& pool) {
   forward.output_c = cn.data();
   forward.reserve = reserve.data();
   forward.nonce = seed;
+  // All callers share what inference keeps.
+  static WeightCache<T> cache;
+  forward.cache = &cache;
   {
     PoolHost host(pool);
     Forward(config, forward, host);
