@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,13 @@ def test_table_has_every_mode_of_rnns() -> None:
     assert titles == [mode.title for mode in SCRIPT["MODES"]]
 
 
-@pytest.mark.skipif(not native.LIBRARY.exists(), reason="no native library")
 @pytest.mark.parametrize("mode", SCRIPT["MODES"], ids=lambda mode: str(mode.title))
-def test_rnn_compiles_forward_and_backward(mode: Any) -> None:
+def test_rnn_compiles_forward_and_backward(
+    mode: Any, record_property: Callable[[str, object], None]
+) -> None:
+    assert native.LIBRARY.exists(), "run `make native`"
     fresh = mode.row().rstrip("\n")
+    record_property("tpu table", fresh)
     assert [cell.strip()[:4] for cell in fresh.split("|")[2:-1]] == ["yes:"] * 3
     rows = shown(SCRIPT["RNN_BEGIN"], SCRIPT["RNN_END"])
     (said,) = [row for row in rows if row.split("|")[1] == fresh.split("|")[1]]
