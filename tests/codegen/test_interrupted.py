@@ -73,8 +73,8 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
 
     chance = random.Random(20260721)
     cut_short = 0
-    for kill in range(KILLS):
-        wanted = kill % 2
+    for run in range(2 * KILLS):
+        wanted = run % 2
         opdefs(work / "opdefs", ("first", "second")[wanted])
         process = start(work)
         # Most of the writing is done at the end of a run.
@@ -84,7 +84,10 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
             os.kill(process.pid, signal.SIGKILL)
         else:
             os.killpg(process.pid, signal.SIGKILL)
-        cut_short += process.wait(timeout=60) == -signal.SIGKILL
+        in_time = process.wait(timeout=60) == -signal.SIGKILL
+        cut_short += in_time
+        # How long a run takes changes with what else the machine does.
+        seconds *= 1.01 if in_time else 0.9
         deadline = time.monotonic() + 30
         while members(process.pid):
             assert time.monotonic() < deadline, "workers outlive the run"
@@ -97,9 +100,11 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
         for name, text in whole.items():
             assert text in (versions[0][name], versions[1][name]), name
         # Now and then the next run is not killed, and puts all in order.
-        if kill % 10 == 9:
+        if run % 10 == 9:
             assert start(work).wait(timeout=60) == 0
             assert tree(work / "generated") == versions[wanted]
-    assert cut_short >= KILLS // 2
+        if cut_short == KILLS:
+            break
+    assert cut_short == KILLS
     assert start(work).wait(timeout=60) == 0
-    assert tree(work / "generated") == versions[(KILLS - 1) % 2]
+    assert tree(work / "generated") == versions[wanted]
