@@ -64,6 +64,27 @@ class Shape:
     def dirs(self) -> int:
         return 1 + self.bidirectional
 
+    @property
+    def direction(self) -> str:
+        return "bidirectional" if self.bidirectional else "unidirectional"
+
+    def params_size(self, mode: str) -> tf.Tensor:
+        return cudnn_rnn_params_size(
+            self.layers,
+            self.units,
+            self.inputs,
+            tf.float32,
+            tf.int32,
+            rnn_mode=mode,
+            direction=self.direction,
+        ).params_size
+
+    def torch_module(self, mode: str) -> torch.nn.Module:
+        kind = torch.nn.LSTM if mode == "lstm" else torch.nn.GRU
+        return kind(
+            self.inputs, self.units, self.layers, bidirectional=self.bidirectional
+        )
+
     def operations(self, gates: int) -> float:
         """Of a forward pass, multiplications and additions; training has three."""
         widths = [self.inputs] + [self.dirs * self.units] * (self.layers - 1)
@@ -90,23 +111,13 @@ SHAPES = (
 
 
 def opwright_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
-    size = cudnn_rnn_params_size(
-        shape.layers,
-        shape.units,
-        shape.inputs,
-        tf.float32,
-        tf.int32,
-        rnn_mode=mode,
-        direction="bidirectional" if shape.bidirectional else "unidirectional",
-    ).params_size
     states = [shape.layers * shape.dirs, shape.batch, shape.units]
     x = tf.random.normal([shape.time, shape.batch, shape.inputs])
-    params = tf.random.normal(size) * 0.05
+    params = tf.random.normal(shape.params_size(mode)) * 0.05
     h, c = tf.zeros(states), tf.zeros(states)
     lengths = tf.fill([shape.batch], shape.time)
 
-    direction = "bidirectional" if shape.bidirectional else "unidirectional"
-    settings = {"rnn_mode": mode, "direction": direction}
+    settings = {"rnn_mode": mode, "direction": shape.direction}
     inferring = CudnnRNNV3.Options(**settings, is_training=False)
     training = CudnnRNNV3.Options(**settings)
     backward = CudnnRNNBackpropV3.Options(**settings)
@@ -130,10 +141,7 @@ def opwright_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
 
 
 def torch_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
-    kind = torch.nn.LSTM if mode == "lstm" else torch.nn.GRU
-    module = kind(
-        shape.inputs, shape.units, shape.layers, bidirectional=shape.bidirectional
-    )
+    module = shape.torch_module(mode)
     x = torch.randn(shape.time, shape.batch, shape.inputs)
     leaf = x.clone().requires_grad_()
 
@@ -254,25 +262,15 @@ def streaming(console: Console, seconds: float) -> bool:
 
 def kept_by_opwright(shape: Shape, mode: str) -> int:
     """Bytes that live from the forward to the backward pass: reserve and outputs."""
-    direction = "bidirectional" if shape.bidirectional else "unidirectional"
-    size = cudnn_rnn_params_size(
-        shape.layers,
-        shape.units,
-        shape.inputs,
-        tf.float32,
-        tf.int32,
-        rnn_mode=mode,
-        direction=direction,
-    ).params_size
     states = tf.zeros([shape.layers * shape.dirs, shape.batch, shape.units])
     rnn = cudnn_rnn_v3(
         tf.zeros([shape.time, shape.batch, shape.inputs]),
         states,
         states,
-        tf.zeros(size),
+        tf.zeros(shape.params_size(mode)),
         tf.fill([shape.batch], shape.time),
         rnn_mode=mode,
-        direction=direction,
+        direction=shape.direction,
     )
     outputs = (rnn.output, rnn.output_h, rnn.output_c, rnn.reserve_space)
     return sum(int(tf.size(output)) * output.dtype.size for output in outputs)
@@ -280,10 +278,7 @@ def kept_by_opwright(shape: Shape, mode: str) -> int:
 
 def kept_by_torch(shape: Shape, mode: str) -> int:
     """Bytes of what autograd saves, but for the input and the parameters."""
-    kind = torch.nn.LSTM if mode == "lstm" else torch.nn.GRU
-    module = kind(
-        shape.inputs, shape.units, shape.layers, bidirectional=shape.bidirectional
-    )
+    module = shape.torch_module(mode)
     x = torch.zeros(shape.time, shape.batch, shape.inputs, requires_grad=True)
     given = {t.untyped_storage().data_ptr() for t in (x, *module.parameters())}
     saved: dict[int, torch.UntypedStorage] = {}
