@@ -101,11 +101,11 @@ BACKWARD: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("argument", "changes"), BACKWARD)
-def test_backward(argument: str, changes: dict[str, Any]) -> None:
+def backward() -> dict[str, Any]:
+    """Arguments of the backward op, from those of a forward call and its outputs."""
     given = forward()
     output, output_h, output_c, reserve, host = call(given)
-    arguments = {
+    return {
         **given,
         "output": output,
         "output_h": output_h,
@@ -116,6 +116,12 @@ def test_backward(argument: str, changes: dict[str, Any]) -> None:
         "reserve_space": reserve,
         "host_reserved": host,
     }
+
+
+@pytest.mark.parametrize(("argument", "changes"), BACKWARD)
+def test_backward(argument: str, changes: dict[str, Any]) -> None:
+    arguments = backward()
+    reserve = arguments["reserve_space"]
     for name, change in changes.items():
         arguments[name] = change(reserve) if callable(change) else change
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:

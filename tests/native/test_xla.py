@@ -34,7 +34,7 @@ from cases import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_bad_input import BACKWARD, FORWARD, call, forward
+from test_bad_input import BACKWARD, FORWARD, backward, call, forward
 from test_params import SHAPES, options
 
 from opwright import Scope
@@ -266,22 +266,7 @@ def test_shape_that_xla_knows_a_bound_of_only() -> None:
 def test_bad_backward(argument: str, changes: dict[str, Any]) -> None:
     @tf.function(jit_compile=True, autograph=False)
     def compiled(replaced: dict[str, Any]) -> Any:
-        given = forward()
-        output, output_h, output_c, reserve, host = call(given)
-        return tf.raw_ops.CudnnRNNBackpropV3(
-            **{
-                **given,
-                "output": output,
-                "output_h": output_h,
-                "output_c": output_c,
-                "output_backprop": output,
-                "output_h_backprop": output_h,
-                "output_c_backprop": output_c,
-                "reserve_space": reserve,
-                "host_reserved": host,
-                **replaced,
-            }
-        )
+        return tf.raw_ops.CudnnRNNBackpropV3(**{**backward(), **replaced})
 
     replaced = {k: v() if callable(v) else v for k, v in changes.items()}
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
