@@ -1,6 +1,3 @@
-SHELL := bash
-.SHELLFLAGS := -eu -o pipefail -c
-
 # The virtual environment that every target works in.
 VENV ?= .venv
 PYTHON ?= python3
@@ -46,6 +43,9 @@ native: $(VENV)/.native ## Build the native kernels against the TensorFlow in th
 test-native: native ## Run the tests of the native kernels.
 	$(BIN)/python -m pytest tests/native
 
+# The last line is the result; what stops the fuzzer must stop make.
+fuzz: SHELL := bash
+fuzz: .SHELLFLAGS := -o pipefail -c
 fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
 	$(BIN)/python tests/native/fuzz.py --xla 500 | tail -1
