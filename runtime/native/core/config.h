@@ -6,15 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+
 namespace opwright {
 
 enum class Cell { kRelu, kTanh, kLstm, kGru };
-
-// A bad call: which argument, and what is wrong with it.
-struct Error {
-  std::string argument;
-  std::string problem;
-};
 
 // The layers, whatever they run over.
 struct Stack {

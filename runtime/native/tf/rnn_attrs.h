@@ -1,18 +1,15 @@
-// What the kernels of the CudnnRNN ops have in common: their attrs, their errors, and the
-// core's type for each of TensorFlow's.
+// What the kernels of the CudnnRNN ops have in common: their attrs, and the core's type for
+// each of TensorFlow's.
 #pragma once
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "core/config.h"
 #include "core/number.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf/status.h"
 
 namespace opwright {
-
-// TensorFlow's own kernels, should a build have some for the CPU, come first.
-constexpr int kPriority = -1;
 
 template <class T>
 struct CoreOf {
@@ -28,13 +25,6 @@ struct CoreOf<Eigen::bfloat16> {
 };
 template <class T>
 using Core = typename CoreOf<T>::Type;
-
-inline absl::Status Invalid(const std::string& argument, const std::string& problem) {
-  return absl::InvalidArgumentError(argument + ": " + problem);
-}
-inline absl::Status Invalid(const Error& error) {
-  return Invalid(error.argument, error.problem);
-}
 
 // The attrs that say what the layers are.
 class RnnAttrs {
