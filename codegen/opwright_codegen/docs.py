@@ -179,6 +179,8 @@ def _facts(op: Op) -> Iterator[str]:
     if op.kernels:
         names = " and ".join(device for device, _ in op.kernels)
         yield f"opwright brings kernels for {names}."
+    if op.tpu_only is not None:
+        yield f"Runs on TPUs only: {op.tpu_only}."
 
 
 def _arg_type(arg: Arg) -> str:
@@ -193,6 +195,8 @@ def _arg_type(arg: Arg) -> str:
 
 def _kind(attr: Attr) -> str:
     text = str(attr.kind).replace("type", "dtype")
+    if attr.message is not None:
+        return f"{attr.message}, the message or its bytes"
     if attr.allowed is None:
         return text
     values = (

@@ -51,6 +51,7 @@ def dump(op: Op, comments: str = "") -> str:
         lines.append(f"gradient_of: {_inline(op.gradient_of)}")
     if op.kernels:
         lines.append(f"kernels: {_inline(dict(op.kernels))}")
+    lines += _prose("tpu_only", op.tpu_only)
     lines += _section("inputs", [_arg(arg) for arg in op.inputs])
     lines += _section("outputs", [_arg(arg) for arg in op.outputs])
     options = set(op.options)
@@ -85,7 +86,15 @@ def with_facts(written: Op, facts: Op) -> Op:
             for arg in new
         )
 
-    docs = {attr.name: attr.doc for attr in written.attrs}
+    attrs = {attr.name: attr for attr in written.attrs}
+
+    def attr(new: Attr) -> Attr:
+        old = attrs.get(new.name)
+        if old is None:
+            return new
+        message = old.message if new.kind == old.kind else None
+        return dataclasses.replace(new, doc=old.doc, message=message)
+
     deprecation = facts.deprecation
     if deprecation is not None and written.deprecation is not None:
         deprecation = dataclasses.replace(
@@ -96,14 +105,13 @@ def with_facts(written: Op, facts: Op) -> Op:
         group=written.group,
         inputs=args(written.inputs, facts.inputs),
         outputs=args(written.outputs, facts.outputs),
-        attrs=tuple(
-            dataclasses.replace(attr, doc=docs.get(attr.name)) for attr in facts.attrs
-        ),
+        attrs=tuple(map(attr, facts.attrs)),
         deprecation=deprecation,
         summary=written.summary,
         description=written.description,
         gradient_of=written.gradient_of,
         kernels=written.kernels,
+        tpu_only=written.tpu_only,
         source=written.source,
     )
 
@@ -204,6 +212,8 @@ def _attr(attr: Attr) -> dict[str, Any]:
         entry["allowed"] = [str(value) for value in attr.allowed]
     if attr.minimum is not None:
         entry["minimum"] = attr.minimum
+    if attr.message is not None:
+        entry["message"] = attr.message
     if attr.doc is not None:
         entry["doc"] = attr.doc
     return entry

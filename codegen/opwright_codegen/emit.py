@@ -93,6 +93,7 @@ class OpView:
     inputs: tuple[Field, ...]
     options: tuple[Field, ...]
     python_names: tuple[tuple[str, str], ...]
+    messages: tuple[tuple[str, str], ...]
     overloads: tuple[Signature, ...]
     signature: Signature
     sent: tuple[str, ...]
@@ -242,6 +243,7 @@ def _view(op: Op) -> OpView:
         inputs=inputs,
         options=options,
         python_names=_python_names(op),
+        messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
         overloads=overloads,
         signature=signature,
         sent=(*operands, *_sent(op)),
@@ -294,6 +296,8 @@ def _operand(arg: Arg, twins: Mapping[str, str]) -> str:
 
 def _given(attr: Attr) -> str:
     """An attr where a caller gives it."""
+    if attr.message is not None:
+        return "MessageLike"
     if attr.kind.element == "string" and attr.allowed:
         element = f"Literal[{', '.join(map(docs.quoted, attr.allowed))}]"
     else:
@@ -303,6 +307,8 @@ def _given(attr: Attr) -> str:
 
 def _read(attr: Attr) -> str:
     """An attr where a caller reads it off an operation."""
+    if attr.message is not None:
+        return "MessageBytes"
     if attr.kind.element == "string" and attr.allowed:
         element = f"Literal[{', '.join(map(docs.quoted, attr.allowed))}]"
     else:
@@ -432,6 +438,8 @@ def _sent(op: Op) -> Iterator[str]:
             yield f"as_dtype({naming.argument(attr.name)})"
         elif attr.kind == "list(type)":
             yield f"as_dtypes({naming.argument(attr.name)})"
+        elif attr.message is not None:
+            yield f"as_bytes({naming.argument(attr.name)}, {docs.quoted(attr.message)})"
         else:
             yield naming.argument(attr.name)
 
@@ -505,7 +513,9 @@ def _with_imports(view: OpView, defaults: frozenset[str]) -> OpView:
         "overload": bool(view.overloads),
     }
     sent = " ".join(view.sent)
-    converters = {name for name in ("as_dtype", "as_dtypes") if f"{name}(" in sent}
+    converters = {
+        name for name in ("as_bytes", "as_dtype", "as_dtypes") if f"{name}(" in sent
+    }
     return dataclasses.replace(
         view,
         typing_names=_sorted(n for n, used in typing_names.items() if used),

@@ -38,6 +38,7 @@ ATTR_NAME: Final = "[A-Za-z][A-Za-z0-9_]*"
 OP_NAME: Final = "(?:[A-Z][A-Za-z0-9_]*>)*[A-Z][A-Za-z0-9_]*"
 GROUP: Final = r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*"
 FULL_TYPE_ID: Final = "TFT_[A-Z0-9_]+"
+MESSAGE: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 
 DEVICES: Final = ("CPU", "GPU", "XLA")
 PROVIDERS: Final = ("opwright",)
@@ -214,12 +215,16 @@ class _OpReader(Reader):
         deprecation = top.take("deprecated", self.deprecation)
         gradient_of = top.take("gradient_of", self.op_reference)
         kernels = top.take("kernels", self.kernels) or ()
+        tpu_only = top.take("tpu_only", self.filled)
         inputs = top.take("inputs", self.many(self.arg)) or ()
         outputs = top.take("outputs", self.many(self.arg)) or ()
         attrs = top.take("attrs", self.many(self.attr)) or ()
         options = top.take("options", self.many(self.attr)) or ()
         order = top.take("attr_order", self.many(self.text))
         top.close()
+        if tpu_only is not None and kernels:
+            message = "an op that opwright brings kernels for is not 'tpu_only'"
+            self.problem(top.at("tpu_only"), message)
         if self.problems:
             return None
         op = Op(
@@ -240,6 +245,7 @@ class _OpReader(Reader):
             description=description,
             gradient_of=gradient_of,
             kernels=kernels,
+            tpu_only=tpu_only,
             source=str(self.path),
         )
         self.check_references(op, (*inputs, *outputs))
@@ -366,7 +372,7 @@ class _OpReader(Reader):
         kind_name = table.take("type", self.one_of(KINDS, "kind of attr"), needed=True)
         if kind_name is None:
             # Without a kind there is nothing to read the others by.
-            for key in ("default", "allowed", "minimum", "doc"):
+            for key in ("default", "allowed", "minimum", "message", "doc"):
                 table.take(key, _nothing)
             table.close()
             return None
@@ -378,8 +384,18 @@ class _OpReader(Reader):
         )
         allowed = table.take("allowed", lambda n, w: self.allowed(n, w, kind))
         minimum = table.take("minimum", self.integer)
+        message = table.take(
+            "message",
+            self.matching(re.compile(rf"{MESSAGE}\Z"), "a message's full name"),
+        )
         doc = table.take("doc", self.filled)
         table.close()
+        if message is not None and (kind != "string" or allowed is not None):
+            self.problem(
+                table.at("message"),
+                f"{table.what} takes no 'message'; only a string without 'allowed' is"
+                " a serialized one",
+            )
         if minimum is not None and kind != "int" and not kind.is_list:
             self.problem(
                 table.at("minimum"),
@@ -391,7 +407,7 @@ class _OpReader(Reader):
                 table.at("minimum"),
                 f"minimum of {table.what} is {minimum}; no list is that short",
             )
-        attr = Attr(name or "", kind, default, allowed, minimum, doc)
+        attr = Attr(name or "", kind, default, allowed, minimum, doc, message)
         self.check_default(table, attr)
         return table, attr
 

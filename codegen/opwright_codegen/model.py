@@ -83,7 +83,10 @@ class Arg:
 
 @dataclass(frozen=True)
 class Attr:
-    """An attr; `default` is None when there is none, for no default is null."""
+    """An attr; `default` is None when there is none, for no default is null.
+
+    `message`: a string that is a serialized protocol buffer, by its full name.
+    """
 
     name: str
     kind: AttrKind
@@ -91,6 +94,7 @@ class Attr:
     allowed: tuple[str, ...] | None = None
     minimum: int | None = None
     doc: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Op:
     description: str | None = None
     gradient_of: str | None = None
     kernels: tuple[tuple[str, str], ...] = ()
+    tpu_only: str | None = None
     source: str = field(default="", compare=False)
 
     @cached_property

@@ -43,8 +43,9 @@ _MODULE_NAMES: Final = frozenset(
         "Scope",
         "Self",
     }
-    | {"Sequence", "TYPE_CHECKING", "TypeVar", "annotations", "as_dtype", "as_dtypes"}
-    | {"context", "default", "deprecated", "execute", "graphs", "np", "overload"}
+    | {"Sequence", "TYPE_CHECKING", "TypeVar", "annotations", "as_bytes", "as_dtype"}
+    | {"as_dtypes", "context", "default", "deprecated", "execute", "graphs", "np"}
+    | {"overload"}
     | RUNTIME_TYPES
 )
 #: Locals and parameters of every generated function.
@@ -53,8 +54,8 @@ _LOCALS: Final = frozenset(
 )
 #: What the base classes of generated classes define.
 _OP_MEMBERS: Final = frozenset(
-    {"Inputs", "OP_NAME", "Options", "PYTHON_NAMES", "as_output", "create", "env"}
-    | {"from_operation", "inputs", "kernels", "op", "op_def", "rebuild"}
+    {"Inputs", "MESSAGES", "OP_NAME", "Options", "PYTHON_NAMES", "as_output", "create"}
+    | {"env", "from_operation", "inputs", "kernels", "op", "op_def", "rebuild"}
     | {"tensorflow_doc"}
 )
 _INPUTS_MEMBERS: Final = frozenset(

@@ -76,6 +76,10 @@ def schema() -> Schema:
         minimum=_described(
             {"type": "integer"}, "Of an int: the least value. Of a list: its length."
         ),
+        message=_described(
+            _matching(load.MESSAGE),
+            "By hand: of a string that is a serialized message, the message's name.",
+        ),
         doc=_described(_TEXT, "By hand: meaning, unit, what special values mean."),
     )
     full_type = _table(
@@ -111,6 +115,9 @@ def schema() -> Schema:
         kernels=_described(
             _table((), **{d: {"enum": list(load.PROVIDERS)} for d in load.DEVICES}),
             "Kernels that opwright's own library brings.",
+        ),
+        tpu_only=_described(
+            _TEXT, "By hand: why an op of TPUs has no kernel elsewhere, in a clause."
         ),
         inputs=_list({"$ref": "#/$defs/arg"}),
         outputs=_list({"$ref": "#/$defs/arg"}),

@@ -104,8 +104,16 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
 
 #: All that annotations take from the runtime's `types`.
 RUNTIME_TYPES: Final = frozenset(
-    {"AnyDType", "AnyDTypeLike", "DType", "DTypeLike", "FunctionLike", "Operand"}
-    | {"Output", "ShapeLike", "StringLike", "TensorLike", "TensorOperand"}
+    {"AnyDType", "AnyDTypeLike", "DType", "DTypeLike", "FunctionLike", "MessageBytes"}
+    | {
+        "MessageLike",
+        "Operand",
+        "Output",
+        "ShapeLike",
+        "StringLike",
+        "TensorLike",
+        "TensorOperand",
+    }
     | {"TensorProto", "TensorShape", "TType", *DTYPES.values(), *FAMILIES}
 )
 

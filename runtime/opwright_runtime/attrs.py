@@ -16,7 +16,7 @@ from opwright_runtime.internals import (
     eager_execute,
     op_def_library,
 )
-from opwright_runtime.types import as_dtype
+from opwright_runtime.types import MessageLike, as_bytes, as_dtype, message_name
 
 if TYPE_CHECKING:
     from opwright_runtime.opdef import AttrInfo
@@ -61,6 +61,15 @@ def _string(value: Any) -> str | bytes:
     if not isinstance(value, (str, bytes)):
         raise RefusedError("a str or bytes")
     return value
+
+
+def _message(value: MessageLike, message: str) -> str | bytes:
+    try:
+        return as_bytes(value, message)
+    except TypeError:
+        other = message_name(value)
+        found = "" if other is None else f" (this is a {other})"
+        raise RefusedError(f"a {message} or its bytes{found}") from None
 
 
 def _type(value: Any) -> tf.DType:
@@ -119,12 +128,19 @@ _EXACT: dict[str, type] = {
 }
 
 
-def normalised(kind: str, value: Any) -> Any:
+def normalised(kind: str, value: Any, message: str | None = None) -> Any:
     """`value` as the Python type that stands for an attr of `kind`.
+
+    Args:
+        kind: of the attr.
+        value: what was given for it.
+        message: the message that the attr serializes, if it does.
 
     Raises:
         RefusedError: `value` is of another kind.
     """
+    if message is not None:
+        return _message(value, message)
     if type(value) is _EXACT.get(kind):
         return value
     convert = _NORMALISE[element(kind)]
@@ -152,7 +168,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     Raises:
         RefusedError: it is not.
     """
-    value = normalised(attr.kind, value)
+    value = normalised(attr.kind, value, attr.message)
     if attr.allowed is None and attr.minimum is None:
         return value
     is_list = attr.kind.startswith("list(")
@@ -259,8 +275,13 @@ def read(kind: str, value: Any) -> Any:
     return convert(getattr(value, field))
 
 
-def from_operation(kind: str, value: Any) -> Any:
-    """What `Operation.get_attr` returned, as the Python type for an attr of `kind`."""
+def from_operation(kind: str, value: Any, message: str | None = None) -> Any:
+    """What `Operation.get_attr` returned, as the Python type for an attr of `kind`.
+
+    A serialized `message` stays bytes.
+    """
+    if message is not None:
+        return value
     convert = _FIELDS[element(kind)][1]
     return tuple(map(convert, value)) if kind.startswith("list(") else convert(value)
 

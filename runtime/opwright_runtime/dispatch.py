@@ -88,7 +88,7 @@ def _normalised(info: OpInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in attrs.items():
         attr = info.attr[name]
         try:
-            values[name] = attr_values.normalised(attr.kind, value)
+            values[name] = attr_values.normalised(attr.kind, value, attr.message)
         except attr_values.RefusedError as refused:
             # Options were checked when they were made: this is an argument.
             raise errors.refused(

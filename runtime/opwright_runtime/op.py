@@ -42,6 +42,7 @@ class Op:
 
     OP_NAME: ClassVar[str]
     PYTHON_NAMES: ClassVar[Mapping[str, str]] = {}
+    MESSAGES: ClassVar[Mapping[str, str]] = {}
     Inputs: ClassVar[type[OpInputs]] = OpInputs
     Options: ClassVar[type[OpOptions]]
 
@@ -175,7 +176,7 @@ class Op:
     def _info(cls) -> opdef.OpInfo:
         info = cls.__dict__.get("_cached_info")
         if info is None:
-            info = opdef.op_info(cls.OP_NAME, cls.PYTHON_NAMES)
+            info = opdef.op_info(cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES)
             cls._cached_info = info
         return info
 

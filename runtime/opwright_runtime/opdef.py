@@ -35,7 +35,10 @@ class ArgInfo:
 
 @dataclass(frozen=True)
 class AttrInfo:
-    """An attr. `default` is None without one; `inferred`: the inputs settle it."""
+    """An attr. `default` is None without one; `inferred`: the inputs settle it.
+
+    `message` is the full name of the protocol buffer that a string serializes.
+    """
 
     name: str
     python_name: str
@@ -44,6 +47,7 @@ class AttrInfo:
     allowed: tuple[Any, ...] | None
     minimum: int | None
     inferred: bool
+    message: str | None = None
 
     @cached_property
     def is_comparable(self) -> bool:
@@ -145,8 +149,15 @@ def length_in(operation: tf.Operation, arg: ArgInfo) -> int:
     return len(operation.get_attr(arg.type_list_attr))
 
 
-def op_info(name: str, python_names: Mapping[str, str]) -> OpInfo:
+def op_info(
+    name: str, python_names: Mapping[str, str], messages: Mapping[str, str]
+) -> OpInfo:
     """What the registry says of op `name`.
+
+    Args:
+        name: OP_NAME.
+        python_names: names that differ in Python, by the OpDef's.
+        messages: attrs that are serialized messages, with the messages' full names.
 
     Raises:
         OpUnknownError: it says nothing.
@@ -201,6 +212,7 @@ def op_info(name: str, python_names: Mapping[str, str]) -> OpInfo:
                 ),
                 minimum=attr.minimum if attr.has_minimum else None,
                 inferred=attr.name in inferred,
+                message=messages.get(attr.name),
             )
             for attr in op_def.attr
         ),

@@ -239,7 +239,7 @@ class TensorFlowShape(Protocol):
 
 
 class TensorFlowProto(Protocol):
-    """What a message is: a `TensorProto`, a `NameAttrList`."""
+    """What a message is: a `TensorProto`, a `TPUEmbeddingConfiguration`."""
 
     def SerializeToString(self) -> bytes: ...  # noqa: N802
 
@@ -256,6 +256,9 @@ ShapeLike: TypeAlias = (
     TensorFlowShape | Sequence[int | None] | npt.NDArray[np.integer[Any]] | None
 )
 TensorLike: TypeAlias = TensorFlowProto | ArrayLike
+MessageLike: TypeAlias = TensorFlowProto | StringLike
+"""A message, or what it serializes to."""
+MessageBytes: TypeAlias = bytes
 FunctionLike: TypeAlias = str | Callable[..., object] | TensorFlowProto
 DType: TypeAlias = tf.DType
 TensorShape: TypeAlias = tf.TensorShape
@@ -295,3 +298,22 @@ def as_dtypes(values: Iterable[type[TType] | DTypeLike]) -> list[tf.DType]:
         TypeError: one of `values` names no dtype.
     """
     return [as_dtype(value) for value in values]
+
+
+def as_bytes(value: MessageLike, message: str) -> StringLike:
+    """What `value` serializes to; bytes, or text, are taken for that already.
+
+    Raises:
+        TypeError: it is no message of the type that `message` names in full.
+    """
+    if isinstance(value, (bytes, str)):
+        return value
+    if message_name(value) != message:
+        raise TypeError(f"{value!r} is not a {message}")
+    return value.SerializeToString()
+
+
+def message_name(value: object) -> str | None:
+    """The full name of the type of a message; None if `value` is none."""
+    name = getattr(getattr(value, "DESCRIPTOR", None), "full_name", None)
+    return None if name is None or isinstance(value, type) else str(name)

@@ -18,8 +18,8 @@ class OpInputs:
     """The inputs and attrs of an operation in a graph, by name.
 
     Inputs are tensors, or lists of them. Attrs are Python values: `tf.DType`,
-    `tf.TensorShape`, `str` for strings of UTF-8 and `bytes` for others, the protos
-    `TensorProto` and `NameAttrList`, tuples of these.
+    `tf.TensorShape`, `str` for strings of UTF-8 and `bytes` for others and for what
+    serializes a message, the protos `TensorProto` and `NameAttrList`, tuples of these.
 
     Raises:
         OpModeError: the op ran eagerly, where operations leave no trace.
@@ -74,8 +74,11 @@ class OpInputs:
             # A graph older than the attr lacks it: TensorFlow takes its default.
             if attr is None or attr.default is None:
                 raise
-            return attr.default
-        return value if attr is None else attrs.from_operation(attr.kind, value)
+            default = attr.default
+            return default.encode() if attr.message is not None else default
+        if attr is None:
+            return value
+        return attrs.from_operation(attr.kind, value, attr.message)
 
     def as_dict(self) -> dict[str, Any]:
         """Every input and attr by its Python name."""

@@ -104,6 +104,7 @@ AWKWARD = Op(
         Attr("empty", AttrKind("string"), default=""),
         Attr("space", AttrKind("string"), default=" "),
         Attr("number", AttrKind("string"), default="010"),
+        Attr("message", AttrKind("string"), default="", message="a.b.Message"),
         Attr("choice", AttrKind("string"), default="yes", allowed=("yes", "", "~")),
         Attr("Ts", AttrKind("list(type)"), minimum=0),
         Attr("zero", AttrKind("int"), default=0, minimum=-1),
@@ -149,6 +150,13 @@ def test_awkward_values_survive() -> None:
 
 def test_a_description_that_ends_with_a_line_break_keeps_it() -> None:
     op = dataclasses.replace(AWKWARD, description="One.\nTwo.\n")
+    path = load.op_path(Path("x"), op.group, op.name)
+    assert load.load_text(dump.dump(op).encode(), path) == (op, [])
+
+
+def test_why_an_op_runs_on_tpus_only_survives() -> None:
+    why = "it is the end of a queue: of one that is on the chip"
+    op = dataclasses.replace(AWKWARD, kernels=(), tpu_only=why)
     path = load.op_path(Path("x"), op.group, op.name)
     assert load.load_text(dump.dump(op).encode(), path) == (op, [])
 
@@ -224,6 +232,24 @@ attrs:
   - {name: Taxis, type: type, allowed: [int32, int64]}
 """
     assert importer.import_ops([roll], tmp_path, "core").unchanged == (path,)
+
+
+def test_what_is_known_of_a_tpu_s_op_survives_an_import(tmp_path: Path) -> None:
+    name, message = "WorkerHeartbeat", "tensorflow.WorkerHeartbeatRequest"
+    path = place(
+        *(tmp_path, "tpu", name),
+        f"op: {name}\ngroup: tpu\ntpu_only: it asks the chip's runtime\n"
+        f"attrs: [{{name: request, type: string, message: {message}}}]\n",
+    )
+    fact = registry.from_op_def(op_defs()[name], "tpu")
+    attrs = (Attr("request", AttrKind("string")), Attr("count", AttrKind("int")))
+    facts = dataclasses.replace(fact, attrs=attrs)
+    op, _ = load.load_text(path.read_bytes(), path)
+    assert op is not None
+    renewed = dump.with_facts(op, facts)
+    assert renewed.is_stateful
+    assert renewed.tpu_only == "it asks the chip's runtime"
+    assert [attr.message for attr in renewed.attrs] == [message, None]
 
 
 def test_a_replacement_survives_while_the_op_is_deprecated(tmp_path: Path) -> None:

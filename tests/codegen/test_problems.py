@@ -407,6 +407,31 @@ MISTAKES = [
         "no dtype",
     ),
     bad(
+        "message_int",
+        "attrs: [{name: n, type: int, message: a.B}]\n",
+        "3:39",
+        "'n' takes no 'message'; only a string without 'allowed'",
+    ),
+    bad(
+        "message_enum",
+        "attrs: [{name: s, type: string, message: a.B, allowed: [x]}]\n",
+        "3:42",
+        "takes no 'message'",
+    ),
+    bad(
+        "message_name",
+        "attrs: [{name: s, type: string, message: a..B}]\n",
+        "3:42",
+        "is 'a..B'; it must be a message's full name",
+    ),
+    bad(
+        "tpu_only_here",
+        "kernels: {CPU: opwright}\ntpu_only: it has a queue\n",
+        "4:11",
+        "an op that opwright brings kernels for is not 'tpu_only'",
+    ),
+    bad("tpu_only_empty", "tpu_only: ''\n", "3:11", "empty"),
+    bad(
         "minimum_string",
         "attrs: [{name: s, type: string, minimum: 1}]\n",
         "3:42",

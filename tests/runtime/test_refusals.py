@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 
 import opwright
 from opwright import (
@@ -23,6 +24,9 @@ from opwright_runtime.op import Op
 
 FLOATS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 INTS = np.array([[1, 2], [3, 4]], np.int32)
+
+CONFIG = "tensorflow.tpu.TPUEmbeddingConfiguration"
+RATE = optimization_parameters_pb2.LearningRate(constant=0.5)
 
 MATMUL_DTYPES = (
     *(tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64),
@@ -158,6 +162,20 @@ REFUSALS = {
         lambda s, x, i: create("Conv2D")(s, [[x]], [[x]], "1111", "SAME"),
         (OpAttrError, "strides", "1111", "a sequence, each element an int"),
         "Conv2D: strides must be a sequence, each element an int, not '1111'",
+    ),
+    "a message of another type": (
+        lambda s, x, i: create("ConfigureTPUEmbedding")(s, RATE),
+        (
+            *(OpAttrError, "config", RATE),
+            f"a {CONFIG} or its bytes (this is a tensorflow.tpu.LearningRate)",
+        ),
+        f"ConfigureTPUEmbedding: config must be a {CONFIG} or its bytes (this is a "
+        "tensorflow.tpu.LearningRate), not constant: 0.5",
+    ),
+    "no message": (
+        lambda s, x, i: create("ConfigureTPUEmbedding")(s, 3),
+        (OpAttrError, "config", 3, f"a {CONFIG} or its bytes"),
+        f"ConfigureTPUEmbedding: config must be a {CONFIG} or its bytes, not 3",
     ),
     "a removed op": (
         lambda s, x, i: create("BatchSvd")(s, x),

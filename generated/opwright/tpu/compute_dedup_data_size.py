@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TInt32
+    from opwright_runtime.types import MessageBytes, MessageLike, Output, TInt32
 
 __all__ = ["ComputeDedupDataSize", "compute_dedup_data_size"]
 
@@ -18,7 +19,7 @@ __all__ = ["ComputeDedupDataSize", "compute_dedup_data_size"]
 class ComputeDedupDataSizeInputs(OpInputs):
     """Inputs and attributes of ComputeDedupDataSize in a graph."""
 
-    config: StringLike
+    config: MessageBytes
 
 
 class ComputeDedupDataSize(Op):
@@ -39,6 +40,9 @@ class ComputeDedupDataSize(Op):
     """
 
     OP_NAME = "ComputeDedupDataSize"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("num_elements",)
     num_elements: Output[TInt32]
     Inputs = ComputeDedupDataSizeInputs
@@ -51,13 +55,13 @@ class ComputeDedupDataSize(Op):
         return self.num_elements
 
     @staticmethod
-    def create(scope: Scope, config: StringLike) -> ComputeDedupDataSize:
+    def create(scope: Scope, config: MessageLike) -> ComputeDedupDataSize:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
 
         Raises:
             OpError: the op refuses an argument.
@@ -67,7 +71,11 @@ class ComputeDedupDataSize(Op):
         if scope.eager and not graphs.stack:
             try:
                 op.num_elements = execute(
-                    context._context, "ComputeDedupDataSize", None, "config", config
+                    context._context,
+                    "ComputeDedupDataSize",
+                    None,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -76,7 +84,7 @@ class ComputeDedupDataSize(Op):
 
 
 def compute_dedup_data_size(
-    config: StringLike, *, name: str | None = None
+    config: MessageLike, *, name: str | None = None
 ) -> ComputeDedupDataSize:
     """`ComputeDedupDataSize.create` in the current scope."""
     return ComputeDedupDataSize.create(Scope.current(name), config)

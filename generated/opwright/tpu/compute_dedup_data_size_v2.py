@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TInt32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Output,
+        StringLike,
+        TInt32,
+    )
 
 __all__ = ["ComputeDedupDataSizeV2", "compute_dedup_data_size_v2"]
 
@@ -18,7 +25,7 @@ __all__ = ["ComputeDedupDataSizeV2", "compute_dedup_data_size_v2"]
 class ComputeDedupDataSizeV2Inputs(OpInputs):
     """Inputs and attributes of ComputeDedupDataSizeV2 in a graph."""
 
-    config: StringLike
+    config: MessageBytes
     embedding_partitions: StringLike
     hbm_buffers_config: StringLike
     tpu_topology: StringLike
@@ -45,6 +52,9 @@ class ComputeDedupDataSizeV2(Op):
     """
 
     OP_NAME = "ComputeDedupDataSizeV2"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("num_elements",)
     num_elements: Output[TInt32]
     Inputs = ComputeDedupDataSizeV2Inputs
@@ -59,7 +69,7 @@ class ComputeDedupDataSizeV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        config: StringLike,
+        config: MessageLike,
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
@@ -68,8 +78,8 @@ class ComputeDedupDataSizeV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
             embedding_partitions: string. Serialized partitioning of the tables, from
                 FinalizeTPUEmbeddingV2; opaque.
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
@@ -88,7 +98,7 @@ class ComputeDedupDataSizeV2(Op):
                     "ComputeDedupDataSizeV2",
                     None,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                     "embedding_partitions",
                     embedding_partitions,
                     "hbm_buffers_config",
@@ -113,7 +123,7 @@ class ComputeDedupDataSizeV2(Op):
 
 
 def compute_dedup_data_size_v2(
-    config: StringLike,
+    config: MessageLike,
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,

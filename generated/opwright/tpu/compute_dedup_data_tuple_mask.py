@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TInt32
+    from opwright_runtime.types import MessageBytes, MessageLike, Output, TInt32
 
 __all__ = ["ComputeDedupDataTupleMask", "compute_dedup_data_tuple_mask"]
 
@@ -20,7 +21,7 @@ __all__ = ["ComputeDedupDataTupleMask", "compute_dedup_data_tuple_mask"]
 class ComputeDedupDataTupleMaskInputs(OpInputs):
     """Inputs and attributes of ComputeDedupDataTupleMask in a graph."""
 
-    config: StringLike
+    config: MessageBytes
 
 
 class ComputeDedupDataTupleMask(Op):
@@ -42,6 +43,9 @@ class ComputeDedupDataTupleMask(Op):
     """
 
     OP_NAME = "ComputeDedupDataTupleMask"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("output_shape",)
     output_shape: Output[TInt32]
     Inputs = ComputeDedupDataTupleMaskInputs
@@ -54,13 +58,13 @@ class ComputeDedupDataTupleMask(Op):
         return self.output_shape
 
     @staticmethod
-    def create(scope: Scope, config: StringLike) -> ComputeDedupDataTupleMask:
+    def create(scope: Scope, config: MessageLike) -> ComputeDedupDataTupleMask:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
 
         Raises:
             OpError: the op refuses an argument.
@@ -74,7 +78,7 @@ class ComputeDedupDataTupleMask(Op):
                     "ComputeDedupDataTupleMask",
                     None,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -83,7 +87,7 @@ class ComputeDedupDataTupleMask(Op):
 
 
 def compute_dedup_data_tuple_mask(
-    config: StringLike, *, name: str | None = None
+    config: MessageLike, *, name: str | None = None
 ) -> ComputeDedupDataTupleMask:
     """`ComputeDedupDataTupleMask.create` in the current scope."""
     return ComputeDedupDataTupleMask.create(Scope.current(name), config)

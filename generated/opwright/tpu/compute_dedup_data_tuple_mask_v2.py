@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TInt32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Output,
+        StringLike,
+        TInt32,
+    )
 
 __all__ = ["ComputeDedupDataTupleMaskV2", "compute_dedup_data_tuple_mask_v2"]
 
@@ -20,7 +27,7 @@ __all__ = ["ComputeDedupDataTupleMaskV2", "compute_dedup_data_tuple_mask_v2"]
 class ComputeDedupDataTupleMaskV2Inputs(OpInputs):
     """Inputs and attributes of ComputeDedupDataTupleMaskV2 in a graph."""
 
-    config: StringLike
+    config: MessageBytes
     embedding_partitions: StringLike
     hbm_buffers_config: StringLike
     tpu_topology: StringLike
@@ -48,6 +55,9 @@ class ComputeDedupDataTupleMaskV2(Op):
     """
 
     OP_NAME = "ComputeDedupDataTupleMaskV2"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("output_shape",)
     output_shape: Output[TInt32]
     Inputs = ComputeDedupDataTupleMaskV2Inputs
@@ -62,7 +72,7 @@ class ComputeDedupDataTupleMaskV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        config: StringLike,
+        config: MessageLike,
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
@@ -71,8 +81,8 @@ class ComputeDedupDataTupleMaskV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
             embedding_partitions: string. Serialized partitioning of the tables, from
                 FinalizeTPUEmbeddingV2; opaque.
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
@@ -91,7 +101,7 @@ class ComputeDedupDataTupleMaskV2(Op):
                     "ComputeDedupDataTupleMaskV2",
                     None,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                     "embedding_partitions",
                     embedding_partitions,
                     "hbm_buffers_config",
@@ -116,7 +126,7 @@ class ComputeDedupDataTupleMaskV2(Op):
 
 
 def compute_dedup_data_tuple_mask_v2(
-    config: StringLike,
+    config: MessageLike,
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,

@@ -11,7 +11,13 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Output,
+        StringLike,
+        TString,
+    )
     from typing_extensions import Self
 
 __all__ = ["ConfigureDistributedTPU", "configure_distributed_tpu"]
@@ -21,7 +27,7 @@ class ConfigureDistributedTPUInputs(OpInputs):
     """Inputs and attributes of ConfigureDistributedTPU in a graph."""
 
     embedding_config: StringLike
-    tpu_embedding_config: StringLike
+    tpu_embedding_config: MessageBytes
     is_global_init: bool
     enable_whole_mesh_compilations: bool
     compilation_failure_closes_chips: bool
@@ -40,6 +46,9 @@ class ConfigureDistributedTPU(Op):
     """
 
     OP_NAME = "ConfigureDistributedTPU"
+    MESSAGES = {
+        "tpu_embedding_config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("topology",)
     topology: Output[TString]
     Inputs = ConfigureDistributedTPUInputs
@@ -49,7 +58,8 @@ class ConfigureDistributedTPU(Op):
 
         Attributes:
             embedding_config: string.
-            tpu_embedding_config: string.
+            tpu_embedding_config: tensorflow.tpu.TPUEmbeddingConfiguration, the message
+                or its bytes.
             is_global_init: bool.
             enable_whole_mesh_compilations: bool.
             compilation_failure_closes_chips: bool.
@@ -65,7 +75,7 @@ class ConfigureDistributedTPU(Op):
             "tpu_cancellation_closes_chips",
         )
         embedding_config: StringLike
-        tpu_embedding_config: StringLike
+        tpu_embedding_config: MessageLike
         is_global_init: bool
         enable_whole_mesh_compilations: bool
         compilation_failure_closes_chips: bool
@@ -75,7 +85,7 @@ class ConfigureDistributedTPU(Op):
             self,
             *,
             embedding_config: StringLike = default(""),
-            tpu_embedding_config: StringLike = default(""),
+            tpu_embedding_config: MessageLike = default(""),
             is_global_init: bool = default(False),
             enable_whole_mesh_compilations: bool = default(False),
             compilation_failure_closes_chips: bool = default(True),
@@ -93,7 +103,7 @@ class ConfigureDistributedTPU(Op):
         def with_embedding_config(self, embedding_config: StringLike) -> Self:
             return self._with(embedding_config=embedding_config)
 
-        def with_tpu_embedding_config(self, tpu_embedding_config: StringLike) -> Self:
+        def with_tpu_embedding_config(self, tpu_embedding_config: MessageLike) -> Self:
             return self._with(tpu_embedding_config=tpu_embedding_config)
 
         def with_is_global_init(self, is_global_init: bool) -> Self:
@@ -185,7 +195,7 @@ MERGE = ConfigureDistributedTPU.Options.merge
 def configure_distributed_tpu(
     *,
     embedding_config: StringLike = default(""),
-    tpu_embedding_config: StringLike = default(""),
+    tpu_embedding_config: MessageLike = default(""),
     is_global_init: bool = default(False),
     enable_whole_mesh_compilations: bool = default(False),
     compilation_failure_closes_chips: bool = default(True),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import StringLike
+    from opwright_runtime.types import MessageBytes, MessageLike
 
 __all__ = ["ConfigureTPUEmbedding", "configure_tpu_embedding"]
 
@@ -18,7 +19,7 @@ __all__ = ["ConfigureTPUEmbedding", "configure_tpu_embedding"]
 class ConfigureTPUEmbeddingInputs(OpInputs):
     """Inputs and attributes of ConfigureTPUEmbedding in a graph."""
 
-    config: StringLike
+    config: MessageBytes
 
 
 class ConfigureTPUEmbedding(Op):
@@ -44,6 +45,9 @@ class ConfigureTPUEmbedding(Op):
     """
 
     OP_NAME = "ConfigureTPUEmbedding"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = ConfigureTPUEmbeddingInputs
 
@@ -52,12 +56,13 @@ class ConfigureTPUEmbedding(Op):
         return ConfigureTPUEmbeddingInputs(self)
 
     @staticmethod
-    def create(scope: Scope, config: StringLike) -> ConfigureTPUEmbedding:
+    def create(scope: Scope, config: MessageLike) -> ConfigureTPUEmbedding:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                What to set up.
 
         Raises:
             OpError: the op refuses an argument.
@@ -67,7 +72,11 @@ class ConfigureTPUEmbedding(Op):
         if scope.eager and not graphs.stack:
             try:
                 execute(
-                    context._context, "ConfigureTPUEmbedding", None, "config", config
+                    context._context,
+                    "ConfigureTPUEmbedding",
+                    None,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -76,7 +85,7 @@ class ConfigureTPUEmbedding(Op):
 
 
 def configure_tpu_embedding(
-    config: StringLike, *, name: str | None = None
+    config: MessageLike, *, name: str | None = None
 ) -> ConfigureTPUEmbedding:
     """`ConfigureTPUEmbedding.create` in the current scope."""
     return ConfigureTPUEmbedding.create(Scope.current(name), config)

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TString
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Operand,
+        Output,
+        TString,
+    )
 
 __all__ = ["ConfigureTPUEmbeddingHost", "configure_tpu_embedding_host"]
 
@@ -22,7 +29,7 @@ class ConfigureTPUEmbeddingHostInputs(OpInputs):
 
     common_config: Output[TString]
     memory_config: Output[TString]
-    config: StringLike
+    config: MessageBytes
 
 
 class ConfigureTPUEmbeddingHost(Op):
@@ -42,6 +49,9 @@ class ConfigureTPUEmbeddingHost(Op):
     """
 
     OP_NAME = "ConfigureTPUEmbeddingHost"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("network_config",)
     network_config: Output[TString]
     Inputs = ConfigureTPUEmbeddingHostInputs
@@ -58,7 +68,7 @@ class ConfigureTPUEmbeddingHost(Op):
         scope: Scope,
         common_config: Operand[TString],
         memory_config: Operand[TString],
-        config: StringLike,
+        config: MessageLike,
     ) -> ConfigureTPUEmbeddingHost:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -66,7 +76,8 @@ class ConfigureTPUEmbeddingHost(Op):
             scope: graph, name, device and control dependencies of the op.
             common_config: string, []. Opaque result of ExecuteTPUEmbeddingPartitioner.
             memory_config: string, []. Opaque result of CollateTPUEmbeddingMemory.
-            config: string. Serialized TPUEmbeddingConfiguration.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                What to set up.
 
         Raises:
             OpError: the op refuses an argument.
@@ -82,7 +93,7 @@ class ConfigureTPUEmbeddingHost(Op):
                     common_config,
                     memory_config,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -95,7 +106,7 @@ class ConfigureTPUEmbeddingHost(Op):
 def configure_tpu_embedding_host(
     common_config: Operand[TString],
     memory_config: Operand[TString],
-    config: StringLike,
+    config: MessageLike,
     *,
     name: str | None = None,
 ) -> ConfigureTPUEmbeddingHost:

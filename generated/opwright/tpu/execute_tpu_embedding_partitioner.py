@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.types import MessageBytes, MessageLike, Output, TString
 
 __all__ = ["ExecuteTPUEmbeddingPartitioner", "execute_tpu_embedding_partitioner"]
 
@@ -20,7 +21,7 @@ __all__ = ["ExecuteTPUEmbeddingPartitioner", "execute_tpu_embedding_partitioner"
 class ExecuteTPUEmbeddingPartitionerInputs(OpInputs):
     """Inputs and attributes of ExecuteTPUEmbeddingPartitioner in a graph."""
 
-    config: StringLike
+    config: MessageBytes
 
 
 class ExecuteTPUEmbeddingPartitioner(Op):
@@ -40,6 +41,9 @@ class ExecuteTPUEmbeddingPartitioner(Op):
     """
 
     OP_NAME = "ExecuteTPUEmbeddingPartitioner"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("common_config",)
     common_config: Output[TString]
     Inputs = ExecuteTPUEmbeddingPartitionerInputs
@@ -52,12 +56,13 @@ class ExecuteTPUEmbeddingPartitioner(Op):
         return self.common_config
 
     @staticmethod
-    def create(scope: Scope, config: StringLike) -> ExecuteTPUEmbeddingPartitioner:
+    def create(scope: Scope, config: MessageLike) -> ExecuteTPUEmbeddingPartitioner:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                What to set up.
 
         Raises:
             OpError: the op refuses an argument.
@@ -71,7 +76,7 @@ class ExecuteTPUEmbeddingPartitioner(Op):
                     "ExecuteTPUEmbeddingPartitioner",
                     None,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -80,7 +85,7 @@ class ExecuteTPUEmbeddingPartitioner(Op):
 
 
 def execute_tpu_embedding_partitioner(
-    config: StringLike, *, name: str | None = None
+    config: MessageLike, *, name: str | None = None
 ) -> ExecuteTPUEmbeddingPartitioner:
     """`ExecuteTPUEmbeddingPartitioner.create` in the current scope."""
     return ExecuteTPUEmbeddingPartitioner.create(Scope.current(name), config)

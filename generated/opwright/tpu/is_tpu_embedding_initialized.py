@@ -11,7 +11,7 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TBool
+    from opwright_runtime.types import MessageBytes, MessageLike, Output, TBool
     from typing_extensions import Self
 
 __all__ = ["IsTPUEmbeddingInitialized", "is_tpu_embedding_initialized"]
@@ -20,7 +20,7 @@ __all__ = ["IsTPUEmbeddingInitialized", "is_tpu_embedding_initialized"]
 class IsTPUEmbeddingInitializedInputs(OpInputs):
     """Inputs and attributes of IsTPUEmbeddingInitialized in a graph."""
 
-    config: StringLike
+    config: MessageBytes
 
 
 class IsTPUEmbeddingInitialized(Op):
@@ -37,6 +37,9 @@ class IsTPUEmbeddingInitialized(Op):
     """
 
     OP_NAME = "IsTPUEmbeddingInitialized"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("is_tpu_embedding_initialized",)
     is_tpu_embedding_initialized: Output[TBool]
     Inputs = IsTPUEmbeddingInitializedInputs
@@ -45,21 +48,21 @@ class IsTPUEmbeddingInitialized(Op):
         """Optional attributes of IsTPUEmbeddingInitialized.
 
         Attributes:
-            config: string. Serialized TPUEmbeddingConfiguration to ask for; empty asks
-                for any.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one to ask for; empty asks for any.
         """
 
         __slots__ = ("config",)
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(config=config)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -103,7 +106,7 @@ MERGE = IsTPUEmbeddingInitialized.Options.merge
 
 
 def is_tpu_embedding_initialized(
-    *, config: StringLike = default(""), name: str | None = None
+    *, config: MessageLike = default(""), name: str | None = None
 ) -> IsTPUEmbeddingInitialized:
     """`IsTPUEmbeddingInitialized.create` in the current scope, with
     IsTPUEmbeddingInitialized.Options as keywords.

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Operand,
+        Output,
+        TFloat32,
+    )
 
 __all__ = ["LoadAllTPUEmbeddingParameters", "load_all_tpu_embedding_parameters"]
 
@@ -29,7 +36,7 @@ class LoadAllTPUEmbeddingParametersInputs(OpInputs):
     auxiliary6: list[Output[TFloat32]]
     auxiliary7: list[Output[TFloat32]]
     NumTables: int
-    config: StringLike
+    config: MessageBytes
     num_shards: int
     shard_id: int
 
@@ -58,6 +65,9 @@ class LoadAllTPUEmbeddingParameters(Op):
     """
 
     OP_NAME = "LoadAllTPUEmbeddingParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = LoadAllTPUEmbeddingParametersInputs
 
@@ -76,7 +86,7 @@ class LoadAllTPUEmbeddingParameters(Op):
         auxiliary5: Sequence[Operand[TFloat32]],
         auxiliary6: Sequence[Operand[TFloat32]],
         auxiliary7: Sequence[Operand[TFloat32]],
-        config: StringLike,
+        config: MessageLike,
         num_shards: int,
         shard_id: int,
     ) -> LoadAllTPUEmbeddingParameters:
@@ -108,8 +118,8 @@ class LoadAllTPUEmbeddingParameters(Op):
             auxiliary7: list of `NumTables` tensors, each float32, [rows of this shard,
                 dimension] or [0]. Seventh slot of each table. Empty where a table's
                 optimizer has fewer.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
             num_shards: int. Number of shards that each table is cut into: the hosts of
                 the system.
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's
@@ -135,7 +145,7 @@ class LoadAllTPUEmbeddingParameters(Op):
                     auxiliary6,
                     auxiliary7,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                     "num_shards",
                     num_shards,
                     "shard_id",
@@ -170,7 +180,7 @@ def load_all_tpu_embedding_parameters(
     auxiliary5: Sequence[Operand[TFloat32]],
     auxiliary6: Sequence[Operand[TFloat32]],
     auxiliary7: Sequence[Operand[TFloat32]],
-    config: StringLike,
+    config: MessageLike,
     num_shards: int,
     shard_id: int,
     *,

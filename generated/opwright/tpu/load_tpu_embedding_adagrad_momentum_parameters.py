@@ -13,7 +13,14 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Operand,
+        Output,
+        StringLike,
+        TFloat32,
+    )
     from typing_extensions import Self
 
 __all__ = [
@@ -32,7 +39,7 @@ class LoadTPUEmbeddingAdagradMomentumParametersInputs(OpInputs):
     table_name: StringLike
     num_shards: int
     shard_id: int
-    config: StringLike
+    config: MessageBytes
 
 
 class LoadTPUEmbeddingAdagradMomentumParameters(Op):
@@ -64,6 +71,9 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
     """
 
     OP_NAME = "LoadTPUEmbeddingAdagradMomentumParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = LoadTPUEmbeddingAdagradMomentumParametersInputs
 
@@ -75,21 +85,22 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
                 `table_name` says which.
             table_name: string. Name of the table in the configuration; empty where
                 `table_id` says which.
-            config: string. Serialized TPUEmbeddingConfiguration; empty where another op
-                of the graph has it. All that are given must be equal.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Empty where another op of the graph has it. All that are given must be
+                equal.
         """
 
         __slots__ = ("table_id", "table_name", "config")
         table_id: int
         table_name: StringLike
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
             table_id: int = default(-1),
             table_name: StringLike = default(""),
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(table_id=table_id, table_name=table_name, config=config)
 
@@ -99,7 +110,7 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
         def with_table_name(self, table_name: StringLike) -> Self:
             return self._with(table_name=table_name)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -189,7 +200,7 @@ def load_tpu_embedding_adagrad_momentum_parameters(
     *,
     table_id: int = default(-1),
     table_name: StringLike = default(""),
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> LoadTPUEmbeddingAdagradMomentumParameters:
     """`LoadTPUEmbeddingAdagradMomentumParameters.create` in the current scope, with

@@ -13,7 +13,14 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Operand,
+        Output,
+        StringLike,
+        TFloat32,
+    )
     from typing_extensions import Self
 
 __all__ = [
@@ -33,7 +40,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParametersInputs(OpInputs):
     table_name: StringLike
     num_shards: int
     shard_id: int
-    config: StringLike
+    config: MessageBytes
 
 
 class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
@@ -63,6 +70,9 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
     """
 
     OP_NAME = "LoadTPUEmbeddingFrequencyEstimatorParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = LoadTPUEmbeddingFrequencyEstimatorParametersInputs
 
@@ -74,21 +84,22 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
                 `table_name` says which.
             table_name: string. Name of the table in the configuration; empty where
                 `table_id` says which.
-            config: string. Serialized TPUEmbeddingConfiguration; empty where another op
-                of the graph has it. All that are given must be equal.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Empty where another op of the graph has it. All that are given must be
+                equal.
         """
 
         __slots__ = ("table_id", "table_name", "config")
         table_id: int
         table_name: StringLike
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
             table_id: int = default(-1),
             table_name: StringLike = default(""),
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(table_id=table_id, table_name=table_name, config=config)
 
@@ -98,7 +109,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
         def with_table_name(self, table_name: StringLike) -> Self:
             return self._with(table_name=table_name)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -184,7 +195,7 @@ def load_tpu_embedding_frequency_estimator_parameters(
     *,
     table_id: int = default(-1),
     table_name: StringLike = default(""),
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> LoadTPUEmbeddingFrequencyEstimatorParameters:
     """`LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope,

@@ -13,7 +13,14 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Operand,
+        Output,
+        StringLike,
+        TFloat32,
+    )
     from typing_extensions import Self
 
 __all__ = [
@@ -33,7 +40,7 @@ class LoadTPUEmbeddingMDLAdagradLightParametersInputs(OpInputs):
     table_name: StringLike
     num_shards: int
     shard_id: int
-    config: StringLike
+    config: MessageBytes
 
 
 class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
@@ -62,6 +69,9 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
     """
 
     OP_NAME = "LoadTPUEmbeddingMDLAdagradLightParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = LoadTPUEmbeddingMDLAdagradLightParametersInputs
 
@@ -73,21 +83,22 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
                 `table_name` says which.
             table_name: string. Name of the table in the configuration; empty where
                 `table_id` says which.
-            config: string. Serialized TPUEmbeddingConfiguration; empty where another op
-                of the graph has it. All that are given must be equal.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Empty where another op of the graph has it. All that are given must be
+                equal.
         """
 
         __slots__ = ("table_id", "table_name", "config")
         table_id: int
         table_name: StringLike
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
             table_id: int = default(-1),
             table_name: StringLike = default(""),
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(table_id=table_id, table_name=table_name, config=config)
 
@@ -97,7 +108,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         def with_table_name(self, table_name: StringLike) -> Self:
             return self._with(table_name=table_name)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -192,7 +203,7 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
     *,
     table_id: int = default(-1),
     table_name: StringLike = default(""),
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> LoadTPUEmbeddingMDLAdagradLightParameters:
     """`LoadTPUEmbeddingMDLAdagradLightParameters.create` in the current scope, with

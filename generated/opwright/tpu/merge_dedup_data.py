@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from opwright_runtime.types import (
         AnyDType,
         DType,
+        MessageBytes,
+        MessageLike,
         Operand,
         Output,
         StringLike,
@@ -46,7 +48,7 @@ class MergeDedupDataInputs(OpInputs):
     tuple_mask: StringLike
     integer_type: DType
     float_type: DType
-    config: StringLike
+    config: MessageBytes
 
 
 class MergeDedupData(Op):
@@ -72,6 +74,9 @@ class MergeDedupData(Op):
     """
 
     OP_NAME = "MergeDedupData"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("output",)
     output: Output[TVariant]
     Inputs = MergeDedupDataInputs
@@ -80,22 +85,22 @@ class MergeDedupData(Op):
         """Optional attributes of MergeDedupData.
 
         Attributes:
-            config: string. Serialized TPUEmbeddingConfiguration, needed where its
-                spmd_sharding is enabled: the two vectors are then of full size, and the
-                tuple is a core's share. Empty means no sharding.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Needed where its spmd_sharding is enabled: the two vectors are then of
+                full size, and the tuple is a core's share. Empty means no sharding.
         """
 
         __slots__ = ("config",)
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(config=config)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -165,7 +170,7 @@ def merge_dedup_data(
     float_tensor: Operand[UFloatType],
     tuple_mask: StringLike,
     *,
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> MergeDedupData:
     """`MergeDedupData.create` in the current scope, with MergeDedupData.Options as

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TFloat32
+    from opwright_runtime.types import MessageBytes, MessageLike, Output, TFloat32
 
 __all__ = ["RecvTPUEmbeddingActivations", "recv_tpu_embedding_activations"]
 
@@ -21,7 +22,7 @@ class RecvTPUEmbeddingActivationsInputs(OpInputs):
     """Inputs and attributes of RecvTPUEmbeddingActivations in a graph."""
 
     num_outputs: int
-    config: StringLike
+    config: MessageBytes
 
 
 class RecvTPUEmbeddingActivations(Op):
@@ -51,6 +52,9 @@ class RecvTPUEmbeddingActivations(Op):
     """
 
     OP_NAME = "RecvTPUEmbeddingActivations"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
     Inputs = RecvTPUEmbeddingActivationsInputs
@@ -61,7 +65,7 @@ class RecvTPUEmbeddingActivations(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_outputs: int, config: StringLike
+        scope: Scope, num_outputs: int, config: MessageLike
     ) -> RecvTPUEmbeddingActivations:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -69,8 +73,8 @@ class RecvTPUEmbeddingActivations(Op):
             scope: graph, name, device and control dependencies of the op.
             num_outputs: int. At least 1. Number of outputs: features, or tables where
                 the configuration has no features.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
 
         Raises:
             OpError: the op refuses an argument.
@@ -86,7 +90,7 @@ class RecvTPUEmbeddingActivations(Op):
                     "num_outputs",
                     num_outputs,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -97,7 +101,7 @@ class RecvTPUEmbeddingActivations(Op):
 
 
 def recv_tpu_embedding_activations(
-    num_outputs: int, config: StringLike, *, name: str | None = None
+    num_outputs: int, config: MessageLike, *, name: str | None = None
 ) -> RecvTPUEmbeddingActivations:
     """`RecvTPUEmbeddingActivations.create` in the current scope."""
     return RecvTPUEmbeddingActivations.create(Scope.current(name), num_outputs, config)

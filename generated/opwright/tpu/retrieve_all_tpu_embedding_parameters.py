@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TFloat32
+    from opwright_runtime.types import MessageBytes, MessageLike, Output, TFloat32
 
 __all__ = ["RetrieveAllTPUEmbeddingParameters", "retrieve_all_tpu_embedding_parameters"]
 
@@ -21,7 +22,7 @@ class RetrieveAllTPUEmbeddingParametersInputs(OpInputs):
     """Inputs and attributes of RetrieveAllTPUEmbeddingParameters in a graph."""
 
     NumTables: int
-    config: StringLike
+    config: MessageBytes
     num_shards: int
     shard_id: int
 
@@ -74,6 +75,9 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     """
 
     OP_NAME = "RetrieveAllTPUEmbeddingParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = (
         "parameters",
         "auxiliary1",
@@ -100,15 +104,19 @@ class RetrieveAllTPUEmbeddingParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, NumTables: int, config: StringLike, num_shards: int, shard_id: int
+        scope: Scope,
+        NumTables: int,
+        config: MessageLike,
+        num_shards: int,
+        shard_id: int,
     ) -> RetrieveAllTPUEmbeddingParameters:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             NumTables: int. At least 1. Number of tables in the configuration.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
             num_shards: int. Number of shards that each table is cut into: the hosts of
                 the system.
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's
@@ -137,7 +145,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
                     "NumTables",
                     NumTables,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                     "num_shards",
                     num_shards,
                     "shard_id",
@@ -161,7 +169,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
 
 def retrieve_all_tpu_embedding_parameters(
     NumTables: int,
-    config: StringLike,
+    config: MessageLike,
     num_shards: int,
     shard_id: int,
     *,

@@ -11,7 +11,13 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Output,
+        StringLike,
+        TFloat32,
+    )
     from typing_extensions import Self
 
 __all__ = [
@@ -27,7 +33,7 @@ class RetrieveTPUEmbeddingADAMParametersInputs(OpInputs):
     table_name: StringLike
     num_shards: int
     shard_id: int
-    config: StringLike
+    config: MessageBytes
 
 
 class RetrieveTPUEmbeddingADAMParameters(Op):
@@ -66,6 +72,9 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
     """
 
     OP_NAME = "RetrieveTPUEmbeddingADAMParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("parameters", "momenta", "velocities")
     parameters: Output[TFloat32]
     momenta: Output[TFloat32]
@@ -80,21 +89,22 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
                 `table_name` says which.
             table_name: string. Name of the table in the configuration; empty where
                 `table_id` says which.
-            config: string. Serialized TPUEmbeddingConfiguration; empty where another op
-                of the graph has it. All that are given must be equal.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Empty where another op of the graph has it. All that are given must be
+                equal.
         """
 
         __slots__ = ("table_id", "table_name", "config")
         table_id: int
         table_name: StringLike
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
             table_id: int = default(-1),
             table_name: StringLike = default(""),
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(table_id=table_id, table_name=table_name, config=config)
 
@@ -104,7 +114,7 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
         def with_table_name(self, table_name: StringLike) -> Self:
             return self._with(table_name=table_name)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -175,7 +185,7 @@ def retrieve_tpu_embedding_adam_parameters(
     *,
     table_id: int = default(-1),
     table_name: StringLike = default(""),
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> RetrieveTPUEmbeddingADAMParameters:
     """`RetrieveTPUEmbeddingADAMParameters.create` in the current scope, with

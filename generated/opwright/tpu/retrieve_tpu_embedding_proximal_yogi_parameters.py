@@ -13,7 +13,13 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Output,
+        StringLike,
+        TFloat32,
+    )
     from typing_extensions import Self
 
 __all__ = [
@@ -31,7 +37,7 @@ class RetrieveTPUEmbeddingProximalYogiParametersInputs(OpInputs):
     table_name: StringLike
     num_shards: int
     shard_id: int
-    config: StringLike
+    config: MessageBytes
 
 
 class RetrieveTPUEmbeddingProximalYogiParameters(Op):
@@ -65,6 +71,9 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
     """
 
     OP_NAME = "RetrieveTPUEmbeddingProximalYogiParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("parameters", "v", "m")
     parameters: Output[TFloat32]
     v: Output[TFloat32]
@@ -79,21 +88,22 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
                 `table_name` says which.
             table_name: string. Name of the table in the configuration; empty where
                 `table_id` says which.
-            config: string. Serialized TPUEmbeddingConfiguration; empty where another op
-                of the graph has it. All that are given must be equal.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Empty where another op of the graph has it. All that are given must be
+                equal.
         """
 
         __slots__ = ("table_id", "table_name", "config")
         table_id: int
         table_name: StringLike
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
             table_id: int = default(-1),
             table_name: StringLike = default(""),
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(table_id=table_id, table_name=table_name, config=config)
 
@@ -103,7 +113,7 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
         def with_table_name(self, table_name: StringLike) -> Self:
             return self._with(table_name=table_name)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -176,7 +186,7 @@ def retrieve_tpu_embedding_proximal_yogi_parameters(
     *,
     table_id: int = default(-1),
     table_name: StringLike = default(""),
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> RetrieveTPUEmbeddingProximalYogiParameters:
     """`RetrieveTPUEmbeddingProximalYogiParameters.create` in the current scope, with

@@ -13,7 +13,13 @@ from opwright_runtime.options import OpOptions, default
 from opwright_runtime.scope import Scope
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Output,
+        StringLike,
+        TFloat32,
+    )
     from typing_extensions import Self
 
 __all__ = [
@@ -31,7 +37,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParametersInputs(OpInputs):
     table_name: StringLike
     num_shards: int
     shard_id: int
-    config: StringLike
+    config: MessageBytes
 
 
 class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
@@ -62,6 +68,9 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
     """
 
     OP_NAME = "RetrieveTPUEmbeddingStochasticGradientDescentParameters"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("parameters",)
     parameters: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingStochasticGradientDescentParametersInputs
@@ -75,21 +84,22 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
                 `table_name` says which.
             table_name: string. Name of the table in the configuration; empty where
                 `table_id` says which.
-            config: string. Serialized TPUEmbeddingConfiguration; empty where another op
-                of the graph has it. All that are given must be equal.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Empty where another op of the graph has it. All that are given must be
+                equal.
         """
 
         __slots__ = ("table_id", "table_name", "config")
         table_id: int
         table_name: StringLike
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
             table_id: int = default(-1),
             table_name: StringLike = default(""),
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(table_id=table_id, table_name=table_name, config=config)
 
@@ -99,7 +109,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
         def with_table_name(self, table_name: StringLike) -> Self:
             return self._with(table_name=table_name)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -175,7 +185,7 @@ def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
     *,
     table_id: int = default(-1),
     table_name: StringLike = default(""),
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> RetrieveTPUEmbeddingStochasticGradientDescentParameters:
     """`RetrieveTPUEmbeddingStochasticGradientDescentParameters.create` in the

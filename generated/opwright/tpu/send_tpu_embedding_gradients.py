@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Operand,
+        Output,
+        TFloat32,
+    )
 
 __all__ = ["SendTPUEmbeddingGradients", "send_tpu_embedding_gradients"]
 
@@ -24,7 +31,7 @@ class SendTPUEmbeddingGradientsInputs(OpInputs):
     learning_rates: list[Output[TFloat32]]
     N: int
     NN: int
-    config: StringLike
+    config: MessageBytes
 
 
 class SendTPUEmbeddingGradients(Op):
@@ -45,6 +52,9 @@ class SendTPUEmbeddingGradients(Op):
     """
 
     OP_NAME = "SendTPUEmbeddingGradients"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = SendTPUEmbeddingGradientsInputs
 
@@ -57,7 +67,7 @@ class SendTPUEmbeddingGradients(Op):
         scope: Scope,
         inputs: Sequence[Operand[TFloat32]],
         learning_rates: Sequence[Operand[TFloat32]],
-        config: StringLike,
+        config: MessageLike,
     ) -> SendTPUEmbeddingGradients:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -69,8 +79,8 @@ class SendTPUEmbeddingGradients(Op):
             learning_rates: list of `NN` tensors, each float32, []. Learning rates that
                 the configuration calls dynamic; position i is the rate of tag i. None
                 when all rates are constants.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
 
         Raises:
             OpError: the op refuses an argument.
@@ -86,7 +96,7 @@ class SendTPUEmbeddingGradients(Op):
                     inputs,
                     learning_rates,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -97,7 +107,7 @@ class SendTPUEmbeddingGradients(Op):
 def send_tpu_embedding_gradients(
     inputs: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],
-    config: StringLike,
+    config: MessageLike,
     *,
     name: str | None = None,
 ) -> SendTPUEmbeddingGradients:

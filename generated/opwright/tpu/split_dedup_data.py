@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         AnyDType,
         DType,
         DTypeLike,
+        MessageBytes,
+        MessageLike,
         Output,
         StringLike,
         TBfloat16,
@@ -53,7 +55,7 @@ class SplitDedupDataInputs(OpInputs):
     integer_type: DType
     float_type: DType
     tuple_mask: StringLike
-    config: StringLike
+    config: MessageBytes
 
 
 class SplitDedupData(Op, Generic[IntegerType, FloatType]):
@@ -82,6 +84,9 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
     """
 
     OP_NAME = "SplitDedupData"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("integer_tensor", "float_tensor")
     integer_tensor: Output[IntegerType]
     float_tensor: Output[FloatType]
@@ -91,22 +96,22 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
         """Optional attributes of SplitDedupData.
 
         Attributes:
-            config: string. Serialized TPUEmbeddingConfiguration, needed where its
-                spmd_sharding is enabled: the two vectors are then of full size, and the
-                tuple is a core's share. Empty means no sharding.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                Needed where its spmd_sharding is enabled: the two vectors are then of
+                full size, and the tuple is a core's share. Empty means no sharding.
         """
 
         __slots__ = ("config",)
-        config: StringLike
+        config: MessageLike
 
         def __init__(
             self,
             *,
-            config: StringLike = default(""),
+            config: MessageLike = default(""),
         ) -> None:
             self._set(config=config)
 
-        def with_config(self, config: StringLike) -> Self:
+        def with_config(self, config: MessageLike) -> Self:
             return self._with(config=config)
 
     @property
@@ -184,7 +189,7 @@ def split_dedup_data(
     float_type: type[UFloatType] | DTypeLike,
     tuple_mask: StringLike,
     *,
-    config: StringLike = default(""),
+    config: MessageLike = default(""),
     name: str | None = None,
 ) -> SplitDedupData[UIntegerType, UFloatType]:
     """`SplitDedupData.create` in the current scope, with SplitDedupData.Options as

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
         Output,
-        StringLike,
         TFloat32,
         TVariant,
         TensorOperand,
@@ -28,7 +30,7 @@ class XlaRecvTPUEmbeddingActivationsInputs(OpInputs):
 
     deduplication_data: Output[TVariant]
     num_tables: int
-    config: StringLike
+    config: MessageBytes
 
 
 class XlaRecvTPUEmbeddingActivations(Op):
@@ -54,6 +56,9 @@ class XlaRecvTPUEmbeddingActivations(Op):
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingActivations"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
     Inputs = XlaRecvTPUEmbeddingActivationsInputs
@@ -67,7 +72,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
         scope: Scope,
         deduplication_data: TensorOperand[TVariant],
         num_tables: int,
-        config: StringLike,
+        config: MessageLike,
     ) -> XlaRecvTPUEmbeddingActivations:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -77,8 +82,8 @@ class XlaRecvTPUEmbeddingActivations(Op):
                 tuple from XlaRecvTPUEmbeddingDeduplicationData or MergeDedupData.
             num_tables: int. At least 1. Number of outputs: features, or tables where
                 the configuration has no features.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
 
         Raises:
             OpError: the op refuses an argument.
@@ -95,7 +100,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
                     "num_tables",
                     num_tables,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -111,7 +116,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
 def xla_recv_tpu_embedding_activations(
     deduplication_data: TensorOperand[TVariant],
     num_tables: int,
-    config: StringLike,
+    config: MessageLike,
     *,
     name: str | None = None,
 ) -> XlaRecvTPUEmbeddingActivations:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
     from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
         Output,
         StringLike,
         TFloat32,
@@ -28,7 +31,7 @@ class XlaRecvTPUEmbeddingActivationsV2Inputs(OpInputs):
 
     deduplication_data: Output[TVariant]
     num_tables: int
-    config: StringLike
+    config: MessageBytes
     embedding_partitions: StringLike
     hbm_buffers_config: StringLike
     tpu_topology: StringLike
@@ -60,6 +63,9 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingActivationsV2"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
     Inputs = XlaRecvTPUEmbeddingActivationsV2Inputs
@@ -73,7 +79,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         scope: Scope,
         deduplication_data: TensorOperand[TVariant],
         num_tables: int,
-        config: StringLike,
+        config: MessageLike,
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
@@ -86,8 +92,8 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
                 tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
             num_tables: int. At least 1. Number of outputs: features, or tables where
                 the configuration has no features.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
             embedding_partitions: string. Serialized partitioning of the tables, from
                 FinalizeTPUEmbeddingV2; opaque.
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
@@ -109,7 +115,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
                     "num_tables",
                     num_tables,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                     "embedding_partitions",
                     embedding_partitions,
                     "hbm_buffers_config",
@@ -137,7 +143,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
 def xla_recv_tpu_embedding_activations_v2(
     deduplication_data: TensorOperand[TVariant],
     num_tables: int,
-    config: StringLike,
+    config: MessageLike,
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,

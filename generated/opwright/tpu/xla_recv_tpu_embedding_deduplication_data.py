@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TVariant
+    from opwright_runtime.types import MessageBytes, MessageLike, Output, TVariant
 
 __all__ = [
     "XlaRecvTPUEmbeddingDeduplicationData",
@@ -23,7 +24,7 @@ __all__ = [
 class XlaRecvTPUEmbeddingDeduplicationDataInputs(OpInputs):
     """Inputs and attributes of XlaRecvTPUEmbeddingDeduplicationData in a graph."""
 
-    config: StringLike
+    config: MessageBytes
 
 
 class XlaRecvTPUEmbeddingDeduplicationData(Op):
@@ -47,6 +48,9 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingDeduplicationData"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("output",)
     output: Output[TVariant]
     Inputs = XlaRecvTPUEmbeddingDeduplicationDataInputs
@@ -60,14 +64,14 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
 
     @staticmethod
     def create(
-        scope: Scope, config: StringLike
+        scope: Scope, config: MessageLike
     ) -> XlaRecvTPUEmbeddingDeduplicationData:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
 
         Raises:
             OpError: the op refuses an argument.
@@ -83,7 +87,7 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
                     "XlaRecvTPUEmbeddingDeduplicationData",
                     None,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -92,7 +96,7 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
 
 
 def xla_recv_tpu_embedding_deduplication_data(
-    config: StringLike, *, name: str | None = None
+    config: MessageLike, *, name: str | None = None
 ) -> XlaRecvTPUEmbeddingDeduplicationData:
     """`XlaRecvTPUEmbeddingDeduplicationData.create` in the current scope."""
     return XlaRecvTPUEmbeddingDeduplicationData.create(Scope.current(name), config)

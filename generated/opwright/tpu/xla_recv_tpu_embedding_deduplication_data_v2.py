@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TVariant
+    from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
+        Output,
+        StringLike,
+        TVariant,
+    )
 
 __all__ = [
     "XlaRecvTPUEmbeddingDeduplicationDataV2",
@@ -23,7 +30,7 @@ __all__ = [
 class XlaRecvTPUEmbeddingDeduplicationDataV2Inputs(OpInputs):
     """Inputs and attributes of XlaRecvTPUEmbeddingDeduplicationDataV2 in a graph."""
 
-    config: StringLike
+    config: MessageBytes
     embedding_partitions: StringLike
     hbm_buffers_config: StringLike
     tpu_topology: StringLike
@@ -53,6 +60,9 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingDeduplicationDataV2"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ("output",)
     output: Output[TVariant]
     Inputs = XlaRecvTPUEmbeddingDeduplicationDataV2Inputs
@@ -67,7 +77,7 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        config: StringLike,
+        config: MessageLike,
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
@@ -76,8 +86,8 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
             embedding_partitions: string. Serialized partitioning of the tables, from
                 FinalizeTPUEmbeddingV2; opaque.
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
@@ -98,7 +108,7 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
                     "XlaRecvTPUEmbeddingDeduplicationDataV2",
                     None,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                     "embedding_partitions",
                     embedding_partitions,
                     "hbm_buffers_config",
@@ -123,7 +133,7 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
 
 
 def xla_recv_tpu_embedding_deduplication_data_v2(
-    config: StringLike,
+    config: MessageLike,
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,

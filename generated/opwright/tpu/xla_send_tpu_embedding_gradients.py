@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
         Operand,
         Output,
-        StringLike,
         TFloat32,
         TVariant,
         TensorOperand,
@@ -34,7 +36,7 @@ class XlaSendTPUEmbeddingGradientsInputs(OpInputs):
     deduplication_data: Output[TVariant]
     NumTables: int
     NumLearningRateTags: int
-    config: StringLike
+    config: MessageBytes
 
 
 class XlaSendTPUEmbeddingGradients(Op):
@@ -54,6 +56,9 @@ class XlaSendTPUEmbeddingGradients(Op):
     """
 
     OP_NAME = "XlaSendTPUEmbeddingGradients"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = XlaSendTPUEmbeddingGradientsInputs
 
@@ -67,7 +72,7 @@ class XlaSendTPUEmbeddingGradients(Op):
         gradients: Sequence[Operand[TFloat32]],
         learning_rates: Sequence[Operand[TFloat32]],
         deduplication_data: TensorOperand[TVariant],
-        config: StringLike,
+        config: MessageLike,
     ) -> XlaSendTPUEmbeddingGradients:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -81,8 +86,8 @@ class XlaSendTPUEmbeddingGradients(Op):
                 rate of tag i. None when all rates are constants.
             deduplication_data: variant, []. Deduplication data of the step, an XLA
                 tuple from XlaRecvTPUEmbeddingDeduplicationData or MergeDedupData.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
 
         Raises:
             OpError: the op refuses an argument.
@@ -99,7 +104,7 @@ class XlaSendTPUEmbeddingGradients(Op):
                     learning_rates,
                     deduplication_data,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
             except Exception as error:
@@ -116,7 +121,7 @@ def xla_send_tpu_embedding_gradients(
     gradients: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],
     deduplication_data: TensorOperand[TVariant],
-    config: StringLike,
+    config: MessageLike,
     *,
     name: str | None = None,
 ) -> XlaSendTPUEmbeddingGradients:

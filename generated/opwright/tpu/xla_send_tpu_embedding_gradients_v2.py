@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 from opwright_runtime.dispatch import context, execute, graphs
 from opwright_runtime.op import Op, OpInputs
 from opwright_runtime.scope import Scope
+from opwright_runtime.types import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opwright_runtime.types import (
+        MessageBytes,
+        MessageLike,
         Operand,
         Output,
         StringLike,
@@ -34,7 +37,7 @@ class XlaSendTPUEmbeddingGradientsV2Inputs(OpInputs):
     deduplication_data: Output[TVariant]
     NumTables: int
     NumLearningRateTags: int
-    config: StringLike
+    config: MessageBytes
     embedding_partitions: StringLike
     hbm_buffers_config: StringLike
     tpu_topology: StringLike
@@ -60,6 +63,9 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
     """
 
     OP_NAME = "XlaSendTPUEmbeddingGradientsV2"
+    MESSAGES = {
+        "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
     __slots__ = ()
     Inputs = XlaSendTPUEmbeddingGradientsV2Inputs
 
@@ -73,7 +79,7 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         gradients: Sequence[Operand[TFloat32]],
         learning_rates: Sequence[Operand[TFloat32]],
         deduplication_data: TensorOperand[TVariant],
-        config: StringLike,
+        config: MessageLike,
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
@@ -90,8 +96,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
                 rate of tag i. None when all rates are constants.
             deduplication_data: variant, []. Deduplication data of the step, an XLA
                 tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
-            config: string. Serialized TPUEmbeddingConfiguration, the one that the
-                system was configured with.
+            config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+                The one that the system was configured with.
             embedding_partitions: string. Serialized partitioning of the tables, from
                 FinalizeTPUEmbeddingV2; opaque.
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
@@ -113,7 +119,7 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
                     learning_rates,
                     deduplication_data,
                     "config",
-                    config,
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                     "embedding_partitions",
                     embedding_partitions,
                     "hbm_buffers_config",
@@ -141,7 +147,7 @@ def xla_send_tpu_embedding_gradients_v2(
     gradients: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],
     deduplication_data: TensorOperand[TVariant],
-    config: StringLike,
+    config: MessageLike,
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,

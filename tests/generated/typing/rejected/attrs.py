@@ -7,6 +7,7 @@ from opwright.linalg import MatMul, Svd, mat_mul
 from opwright.math import ArgMax, arg_max
 from opwright.nn import CudnnRNNV3, cudnn_rnn_v3
 from opwright.random import random_uniform
+from opwright.tpu import configure_tpu_embedding
 
 
 def needs_text(text: str) -> None: ...
@@ -20,6 +21,12 @@ def enums(f: Output[TFloat32]) -> None:
     CudnnRNNV3.Options().with_direction("both")  # expect: argument
     CudnnRNNV3.Options(rnn_mode=1)  # expect: argument
     cudnn_rnn_v3(f, f, f, f, [1], input_mode="linear")  # expect: argument
+
+
+def messages() -> None:
+    configure_tpu_embedding(3)  # expect: argument
+    configure_tpu_embedding({"num_hosts": 1})  # expect: argument
+    configure_tpu_embedding(None)  # expect: argument
 
 
 def options(f: Output[TFloat32]) -> None:
