@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ DIVISIONS = 64
 COMBINERS = ["sum", "mean", "sqrtn"]
 Bags = list[list[int]]
 Array = np.ndarray[Any, Any]
+Triple = tuple[int, int, float]
 
 
 # ---- Features, and what TensorFlow makes of them.
@@ -291,9 +293,9 @@ def test_list_of_coo_tensors(combiner: str) -> None:
 
 def sorted_reference(
     features: list[tuple[Array, Array, Array]], offsets: list[int], shards: int
-) -> list[list[tuple[int, int, float]]]:
+) -> list[list[Triple]]:
     """For each shard its triples (sample, row, gain), tables in order, by row."""
-    result: list[list[tuple[int, int, float]]] = [[] for _ in range(shards)]
+    result: list[list[Triple]] = [[] for _ in range(shards)]
     for offset in sorted(set(offsets)):
         merged: dict[tuple[int, int], float] = {}
         for (rows, cols, gains), at in zip(features, offsets, strict=True):
@@ -392,11 +394,12 @@ def test_rows_of_any_size_are_sorted() -> None:
 
 def read_buffers(
     csr: dict[str, Any], cores: int, shards: int
-) -> list[list[list[list[tuple[int, int, float]]]]]:
+) -> list[list[list[list[Triple]]]]:
     """[core][minibatch][shard] -> triples, read as the format is defined."""
     pointers, samples, tokens, gains, minibatches = (np.array(x) for x in csr.values())
     stride = -(-shards // 8) * 8
-    begin, k, result = 0, 0, []
+    result: list[list[list[list[Triple]]]] = []
+    begin = k = 0
     for _ in range(cores):
         result.append([])
         for _ in range(int(minibatches)):
@@ -419,7 +422,7 @@ def read_buffers(
 
 def divided(
     rng: np.random.Generator, shards: int, division: int
-) -> tuple[SimpleNamespace, list[list[list[tuple[int, int, float]]]]]:
+) -> tuple[SimpleNamespace, list[list[list[Triple]]]]:
     """Random sorted triples and their counts, and the same as [shard][division]."""
     runs = [
         [
@@ -1149,8 +1152,8 @@ def test_bad_sort(argument: str, changes: dict[str, Any]) -> None:
         (raw.SortListOfSparseCoreCooTensors, limits),
         (raw.GetStatsFromListOfSparseCoreCooTensors, {}),
     ):
-        arguments = good | changes | more
-        check_refused(argument, lambda op=op, a=arguments: op(**a), error)
+        call = partial(op, **(good | changes | more))
+        check_refused(argument, call, error)
 
 
 CSR: list[tuple[str, dict[str, Any]]] = [
@@ -1225,7 +1228,7 @@ LOOKUP: list[tuple[str, dict[str, Any]]] = [
 
 def small(changes: dict[str, Any]) -> dict[str, Any]:
     """Two triples of one SparseCore with four samples and eight rows."""
-    arguments = {
+    arguments: dict[str, Any] = {
         "row_pointers": ints(2, *[8] * 7),
         "sorted_sample_ids": ints(0, 1, *[PAD] * 6),
         "sorted_token_ids": ints(0, 1, *[PAD] * 6),
