@@ -92,8 +92,10 @@ def test_the_other_kernel_runs(library: Path, first: str) -> None:
     assert "it is the other kernel that runs" in size
     assert "it is the other kernel that runs" in floats
     # What the other library leaves empty, ours still serves.
-    assert (integers, mask) == ("ran", "ran")
+    assert integers == "ran"
+    assert "config is empty" in mask
 
 
 def test_alone_ours_runs() -> None:
-    assert int(compute_dedup_data_size(b"").num_elements) == 0
+    with pytest.raises(tf.errors.InvalidArgumentError, match="config is empty"):
+        compute_dedup_data_size(b"")

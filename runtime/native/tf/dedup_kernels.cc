@@ -16,6 +16,7 @@
 #include "tensorflow/core/framework/variant_op_registry.h"
 #include "tensorflow/core/framework/variant_tensor_data.h"
 #include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
+#include "tf/embedding_config.h"
 #include "tf/status.h"
 
 namespace opwright {
@@ -69,62 +70,24 @@ absl::Status ReadSharding(const TPUEmbeddingConfiguration& config, int64_t* core
                                std::to_string(*cores));
 }
 
-// How many samples look each table up in a step.
-absl::Status CountSamples(const TPUEmbeddingConfiguration& config,
-                          std::vector<int64_t>* samples) {
-  const auto table = [&config](int64_t i) {
-    return "the table \"" + config.table_descriptor(static_cast<int>(i)).name() + "\"";
-  };
-  const int64_t tables = config.table_descriptor_size();
-  samples->assign(tables, 0);
-  for (int64_t i = 0; config.feature_descriptor_size() == 0 && i < tables; ++i) {
-    const int64_t batch = config.batch_size_per_tensor_core();
-    const int64_t features = config.table_descriptor(static_cast<int>(i)).num_features();
-    if (batch < 1 || features < 1) {
-      return Invalid("config", "without feature_descriptor, batch_size_per_tensor_core and " +
-                                   table(i) + "'s num_features must be at least 1, are " +
-                                   std::to_string(batch) + " and " + std::to_string(features));
-    }
-    (*samples)[i] = batch * features;
-  }
-  for (const auto& feature : config.feature_descriptor()) {
-    const std::string name = "the feature \"" + feature.name() + "\": ";
-    if (feature.table_id() < 0 || feature.table_id() >= tables) {
-      return Invalid("config", name + "table_id must be at least 0 and below the number of "
-                                      "tables, which is " +
-                                   std::to_string(tables) + ", is " +
-                                   std::to_string(feature.table_id()));
-    }
-    int64_t product = 1;
-    for (const int64_t size : feature.input_shape()) {
-      if (size < 1 || size > kMaxInt / product) {
-        return Invalid("config", name + "input_shape must have sizes of at least 1 and fewer "
-                                        "than 2^31 samples, has a " +
-                                     std::to_string(size));
-      }
-      product *= size;
-    }
-    (*samples)[feature.table_id()] += product;
-  }
-  for (int64_t i = 0; i < tables; ++i) {
-    if ((*samples)[i] <= kMaxInt) continue;
-    return Invalid("config", table(i) + " is looked up for " + std::to_string((*samples)[i]) +
-                                 " samples, allowed are fewer than 2^31");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Layout(const TPUEmbeddingConfiguration& config, std::vector<Part>* parts) {
+absl::Status Layout(const std::string& bytes, std::vector<Part>* parts) {
+  embedding::Configuration configuration;
+  TF_RETURN_IF_ERROR(ReadConfiguration(bytes, &configuration, nullptr));
+  TPUEmbeddingConfiguration config;
+  TF_RETURN_IF_ERROR(ParseConfig(bytes, &config));
   int64_t cores;
   TF_RETURN_IF_ERROR(ReadSharding(config, &cores));
-  std::vector<int64_t> samples;
-  TF_RETURN_IF_ERROR(CountSamples(config, &samples));
+  std::vector<int64_t> samples(configuration.tables.size());
+  for (const embedding::FeatureConfig& feature : configuration.features) {
+    int64_t& sum = samples[feature.table];
+    sum += feature.samples();
+    if (sum <= kMaxInt - cores) continue;
+    return Invalid("config", Describe(configuration, feature.table) + ": with " +
+                                 std::to_string(cores) + " cores a replica, " +
+                                 std::to_string(sum) + " samples are too many");
+  }
   for (const int64_t count : samples) {
     const int64_t length = (count + cores - 1) / cores * cores;
-    if (length > kMaxInt) {
-      return Invalid("config", "spmd_sharding.num_cores_per_replica is too large: " +
-                                   std::to_string(cores));
-    }
     parts->push_back({false, length});
     parts->push_back({true, length});
   }
@@ -137,9 +100,7 @@ class LayoutOp : public OpKernel {
   explicit LayoutOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string bytes;
     OP_REQUIRES_OK(context, context->GetAttr("config", &bytes));
-    TPUEmbeddingConfiguration config;
-    OP_REQUIRES_OK(context, ParseConfig(bytes, &config));
-    OP_REQUIRES_OK(context, Layout(config, &parts_));
+    OP_REQUIRES_OK(context, Layout(bytes, &parts_));
   }
 
  protected:

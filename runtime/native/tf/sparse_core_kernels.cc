@@ -1,11 +1,14 @@
 // The SparseCore ops on the CPU: preprocessing, lookups, updates. Arguments are checked and
 // core is called.
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <limits>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/embedding/sparse_core.h"
@@ -15,9 +18,23 @@
 #include "tf/status.h"
 
 namespace opwright {
-namespace embedding {
 namespace {
 
+using embedding::Combiner;
+using embedding::CooFeature;
+using embedding::CooStacking;
+using embedding::CsrBuffers;
+using embedding::CsrLimits;
+using embedding::CsrShape;
+using embedding::CsrSource;
+using embedding::CsrView;
+using embedding::Hyper;
+using embedding::kMaxHyper;
+using embedding::Optimizer;
+using embedding::Quantization;
+using embedding::ShardedTriples;
+using embedding::Triples;
+using embedding::TriplesView;
 using tensorflow::OpInputList;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
@@ -96,10 +113,11 @@ class FeatureKernel : public Kernel {
       : Kernel(context), sample_count_(IntAttr(context, "sample_count")) {
     std::string name;
     OP_REQUIRES_OK(context, context->GetAttr("combiner", &name));
-    const std::optional<CooCombiner> combiner = ParseCooCombiner(name);
-    OP_REQUIRES(context, combiner.has_value(),
+    OP_REQUIRES(context, name == "sum" || name == "mean" || name == "sqrtn",
                 Invalid("combiner", "must be sum, mean or sqrtn, is \"" + name + "\""));
-    combiner_ = *combiner;
+    combiner_ = name == "sum"    ? Combiner::kSum
+                : name == "mean" ? Combiner::kMean
+                                 : Combiner::kSqrtN;
   }
 
  protected:
@@ -152,7 +170,7 @@ class FeatureKernel : public Kernel {
 
  private:
   const int64_t sample_count_;
-  CooCombiner combiner_ = CooCombiner::kSum;
+  Combiner combiner_ = Combiner::kSum;
 };
 
 class CooOp : public FeatureKernel {
@@ -194,7 +212,7 @@ class ListOfCooOp : public FeatureKernel {
     Triples triples;
     TF_RETURN_IF_ERROR(ReadTriples(context, &triples));
     std::vector<int64_t> begins;
-    TF_RETURN_IF_ERROR(StatusOf(StackTriples(stacking_, &triples, &begins)));
+    TF_RETURN_IF_ERROR(StatusOf(embedding::StackTriples(stacking_, &triples, &begins)));
     OpOutputList samples, rows, gains;
     TF_RETURN_IF_ERROR(context->output_list("row_ids_list", &samples));
     TF_RETURN_IF_ERROR(context->output_list("col_ids_list", &rows));
@@ -403,7 +421,7 @@ class CsrOp : public Kernel {
     buffers.samples = Ints(outputs[1]);
     buffers.rows = Ints(outputs[2]);
     buffers.gains = Floats(outputs[3]);
-    TF_RETURN_IF_ERROR(StatusOf(PackCsr(shape_, splits, drop_, sources, &buffers)));
+    TF_RETURN_IF_ERROR(StatusOf(embedding::PackCsr(shape_, splits, drop_, sources, &buffers)));
     if (buffers.dropped > 0) {
       LOG(WARNING) << "table " << table_ << ": dropped " << buffers.dropped
                    << " triples, for which max_ids_per_chip_per_sample makes no room";
@@ -493,7 +511,7 @@ class CsrKernel : public Kernel {
                       minibatches->scalar<int32_t>()(),
                       cores_,
                       limits_};
-    return StatusOf(ReadCsr(csr, samples, table_rows, triples));
+    return StatusOf(embedding::ReadCsr(csr, samples, table_rows, triples));
   }
 
  private:
@@ -509,12 +527,25 @@ class LookupOp : public CsrKernel {
  public:
   explicit LookupOp(OpKernelConstruction* context)
       : CsrKernel(context), samples_(IntAttr(context, "input_size")) {
-    OP_REQUIRES_OK(context,
-                   context->GetAttr("quantization_config_low", &quantization_.low));
-    OP_REQUIRES_OK(context,
-                   context->GetAttr("quantization_config_high", &quantization_.high));
+    float& low = quantization_.lower;
+    float& high = quantization_.upper;
+    OP_REQUIRES_OK(context, context->GetAttr("quantization_config_low", &low));
+    OP_REQUIRES_OK(context, context->GetAttr("quantization_config_high", &high));
     quantization_.buckets = IntAttr(context, "quantization_config_num_buckets");
-    OP_REQUIRES_OK(context, StatusOf(CheckQuantization(quantization_)));
+    quantization_.enabled = quantization_.buckets != 0;
+    if (!quantization_.enabled) return;
+    OP_REQUIRES(context, (std::is_same_v<T, float>),
+                Invalid("quantization_config_num_buckets",
+                        "must be 0 for tables of int32, is " +
+                            std::to_string(quantization_.buckets)));
+    OP_REQUIRES(context, quantization_.buckets > 1,
+                Invalid("quantization_config_num_buckets",
+                        "must be 0 or at least 2, is " +
+                            std::to_string(quantization_.buckets)));
+    OP_REQUIRES(context, std::isfinite(low) && std::isfinite(high) && low < high,
+                Invalid("quantization_config_low",
+                        "must be finite and below quantization_config_high, they are " +
+                            std::to_string(low) + " and " + std::to_string(high)));
   }
 
  protected:
@@ -528,9 +559,15 @@ class LookupOp : public CsrKernel {
     TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape({samples_, width}, &shape));
     Tensor* activations;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &activations));
+    const T* const from = table.flat<T>().data();
+    T* const to = activations->flat<T>().data();
     DeviceHost host(context);
-    return StatusOf(Lookup(triples, table.flat<T>().data(), width, quantization_, samples_,
-                           activations->flat<T>().data(), host));
+    if constexpr (std::is_same_v<T, float>) {
+      embedding::SumRows(triples, from, width, quantization_, samples_, to, host);
+      return absl::OkStatus();
+    } else {
+      return StatusOf(embedding::SumRows(triples, from, width, samples_, to, host));
+    }
   }
 
  private:
@@ -633,7 +670,7 @@ class Update {
       if (Floats(to) != source) Copy(source, shape.num_elements(), Floats(to), host);
       tables.push_back(Floats(to));
     }
-    UpdateRows(triples, Floats(gradients), shape.dim_size(1), names_.optimizer, hyper,
+    embedding::UpdateRows(triples, Floats(gradients), shape.dim_size(1), names_.optimizer, hyper,
                tables.data(), host);
     return absl::OkStatus();
   }
@@ -760,5 +797,4 @@ REGISTER_UPDATES(Adam);
 REGISTER_UPDATES(Ftrl);
 
 }  // namespace
-}  // namespace embedding
 }  // namespace opwright

@@ -1,9 +1,11 @@
 #include "core/embedding/sparse_core.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <utility>
+
+#include "core/embedding/rows.h"
 
 namespace opwright {
 namespace embedding {
@@ -96,19 +98,12 @@ void Triples::Add(int32_t sample, int32_t row, float gain) {
   gains.push_back(gain);
 }
 
-std::optional<CooCombiner> ParseCooCombiner(const std::string& name) {
-  if (name == "sum") return CooCombiner::kSum;
-  if (name == "mean") return CooCombiner::kMean;
-  if (name == "sqrtn") return CooCombiner::kSqrtn;
-  return std::nullopt;
-}
-
-std::optional<Error> FeatureToTriples(const CooFeature& feature, CooCombiner combiner,
+std::optional<Error> FeatureToTriples(const CooFeature& feature, Combiner combiner,
                                       Triples* triples) {
   std::vector<int32_t> samples;
   if (auto error = ReadSamples(feature, &samples)) return error;
   triples->Reserve(feature.id_count);
-  std::vector<float> scales(combiner == CooCombiner::kSum ? 0 : feature.sample_count);
+  std::vector<float> scales(combiner == Combiner::kSum ? 0 : feature.sample_count);
   for (int64_t i = 0; i < feature.id_count; ++i) {
     const int32_t id = feature.ids[i];
     if (id < 0) {
@@ -116,8 +111,8 @@ std::optional<Error> FeatureToTriples(const CooFeature& feature, CooCombiner com
                                  std::to_string(id)};
     }
     const float weight = feature.weights[feature.one_weight ? 0 : i];
-    if (combiner == CooCombiner::kMean) scales[samples[i]] += weight;
-    if (combiner == CooCombiner::kSqrtn) scales[samples[i]] += weight * weight;
+    if (combiner == Combiner::kMean) scales[samples[i]] += weight;
+    if (combiner == Combiner::kSqrtN) scales[samples[i]] += weight * weight;
     if (triples->size() > 0 && triples->samples.back() == samples[i] &&
         triples->rows.back() == id) {
       triples->gains.back() += weight;
@@ -125,10 +120,10 @@ std::optional<Error> FeatureToTriples(const CooFeature& feature, CooCombiner com
       triples->Add(samples[i], id, weight);
     }
   }
-  if (combiner == CooCombiner::kSum) return std::nullopt;
+  if (combiner == Combiner::kSum) return std::nullopt;
   for (float& scale : scales) {
     if (scale == 0) continue;
-    scale = static_cast<float>(1.0 / (combiner == CooCombiner::kMean ? scale : std::sqrt(scale)));
+    scale = static_cast<float>(1.0 / (combiner == Combiner::kMean ? scale : std::sqrt(scale)));
   }
   for (int64_t i = 0; i < triples->size(); ++i) {
     triples->gains[i] *= scales[triples->samples[i]];
@@ -450,11 +445,21 @@ std::optional<Error> ReadCsr(const CsrView& csr, int64_t samples, int64_t table_
   return std::nullopt;
 }
 
-TripleGroups GroupByKey(const std::vector<int32_t>& keys) {
+namespace {
+
+// Positions by key, and where each run of equal keys begins, and their number.
+struct Groups {
+  std::vector<int32_t> order;
+  std::vector<int64_t> begins;
+
+  int64_t size() const { return static_cast<int64_t>(begins.size()) - 1; }
+};
+
+Groups GroupByKey(const std::vector<int32_t>& keys) {
   std::vector<uint64_t> items(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) items[i] = Item(keys[i], static_cast<int64_t>(i));
   SortByUpperHalf(&items);
-  TripleGroups groups;
+  Groups groups;
   groups.order.resize(keys.size());
   for (size_t i = 0; i < items.size(); ++i) {
     groups.order[i] = static_cast<int32_t>(items[i]);
@@ -466,90 +471,79 @@ TripleGroups GroupByKey(const std::vector<int32_t>& keys) {
   return groups;
 }
 
-std::optional<Error> CheckQuantization(const Quantization& quantization) {
-  if (quantization.buckets == 0) return std::nullopt;
-  if (quantization.buckets == 1) {
-    return Error{"quantization_config_num_buckets", "must be 0 or at least 2, is 1"};
-  }
-  if (!(quantization.low < quantization.high) || !std::isfinite(quantization.low) ||
-      !std::isfinite(quantization.high)) {
-    return Error{"quantization_config_low",
-                 "must be finite and below quantization_config_high, which is " +
-                     std::to_string(quantization.high) + ", is " +
-                     std::to_string(quantization.low)};
-  }
-  return std::nullopt;
+// Runs task(first, last) over ranges of runs, which begin at `begins` and at whose end the
+// last one ends. The ranges have about as many elements each.
+template <class Task>
+void ForRuns(const std::vector<int64_t>& begins, Host& host, const Task& task) {
+  const int64_t runs = static_cast<int64_t>(begins.size()) - 1;
+  const int64_t tasks = std::min<int64_t>(runs, 8 * host.Threads());
+  if (tasks <= 0) return;
+  // A run costs something even if it is empty.
+  const int64_t all = begins.back() + runs;
+  const auto first = [&](int64_t task_number) {
+    int64_t low = 0, high = runs;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (begins[middle] + middle < task_number * all / tasks) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  host.For(tasks, [&](int64_t i) { task(first(i), i + 1 == tasks ? runs : first(i + 1)); });
 }
 
-namespace {
-
-struct AddScaled {
-  void operator()(const float* row, float gain, int64_t width, float* sum) const {
-    for (int64_t i = 0; i < width; ++i) sum[i] += gain * row[i];
-  }
-  // Wraps around as int32 does elsewhere, without being undefined.
-  void operator()(const int32_t* row, float gain, int64_t width, int32_t* sum) const {
-    const uint32_t factor = static_cast<uint32_t>(static_cast<int64_t>(gain));
-    for (int64_t i = 0; i < width; ++i) {
-      sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) +
-                                    factor * static_cast<uint32_t>(row[i]));
-    }
-  }
+// Triples by sample: what lies from starts[sample] to starts[sample + 1].
+struct BySample {
+  std::vector<int64_t> starts, rows;
+  std::vector<float> gains;
 };
 
-struct AddQuantized {
-  const Quantization& quantization;
-
-  void operator()(const float* row, float gain, int64_t width, float* sum) const {
-    const float low = quantization.low, high = quantization.high;
-    const float step = (high - low) / static_cast<float>(quantization.buckets - 1);
-    for (int64_t i = 0; i < width; ++i) {
-      const float clipped = std::min(std::max(row[i], low), high);
-      sum[i] += gain * (std::floor((clipped - low) / step + 0.5f) * step + low);
-    }
+BySample SortBySample(const Triples& triples, int64_t samples) {
+  BySample sorted;
+  sorted.starts.assign(samples + 1, 0);
+  for (const int32_t sample : triples.samples) ++sorted.starts[sample + 1];
+  for (int64_t i = 0; i < samples; ++i) sorted.starts[i + 1] += sorted.starts[i];
+  sorted.rows.resize(triples.size());
+  sorted.gains.resize(triples.size());
+  std::vector<int64_t> next(sorted.starts.begin(), sorted.starts.end() - 1);
+  for (int64_t i = 0; i < triples.size(); ++i) {
+    const int64_t at = next[triples.samples[i]]++;
+    sorted.rows[at] = triples.rows[i];
+    sorted.gains[at] = triples.gains[i];
   }
-};
-
-template <class T, class Add>
-void SumRows(const Triples& triples, const T* table, int64_t width, int64_t samples,
-             const Add& add, T* activations, Host& host) {
-  const int64_t tasks = std::min<int64_t>(samples, 8 * host.Threads());
-  host.For(tasks, [&](int64_t i) {
-    const int64_t begin = i * samples / tasks, end = (i + 1) * samples / tasks;
-    std::fill(activations + begin * width, activations + end * width, T(0));
-  });
-  const TripleGroups groups = GroupByKey(triples.samples);
-  ForGroups(groups, host, [&](int64_t first, int64_t last) {
-    for (int64_t i = groups.begins[first]; i < groups.begins[last]; ++i) {
-      const int32_t triple = groups.order[i];
-      add(table + triples.rows[triple] * width, triples.gains[triple], width,
-          activations + triples.samples[triple] * width);
-    }
-  });
+  return sorted;
 }
 
 }  // namespace
 
-template <>
-std::optional<Error> Lookup(const Triples& triples, const float* table, int64_t width,
-                            const Quantization& quantization, int64_t samples,
-                            float* activations, Host& host) {
-  if (quantization.buckets > 0) {
-    SumRows(triples, table, width, samples, AddQuantized{quantization}, activations, host);
-  } else {
-    SumRows(triples, table, width, samples, AddScaled{}, activations, host);
-  }
-  return std::nullopt;
+void SumRows(const Triples& triples, const float* table, int64_t width,
+             const Quantization& quantization, int64_t samples, float* activations,
+             Host& host) {
+  if (width == 0) return;
+  const BySample sorted = SortBySample(triples, samples);
+  LookupCall call{};
+  call.table = table;
+  call.stride = call.dimension = width;
+  call.starts = sorted.starts.data();
+  call.ids = sorted.rows.data();
+  call.weights = sorted.gains.data();
+  call.quantization = quantization.enabled ? &quantization : nullptr;
+  call.out = activations;
+  const RowKernels& kernels = SelectRowKernels();
+  ForRuns(sorted.starts, host, [&](int64_t first, int64_t last) {
+    LookupCall part = call;
+    part.first = first;
+    part.end = last;
+    part.ids_end = sorted.starts[last];
+    kernels.lookup(part);
+  });
 }
 
-template <>
-std::optional<Error> Lookup(const Triples& triples, const int32_t* table, int64_t width,
-                            const Quantization& quantization, int64_t samples,
-                            int32_t* activations, Host& host) {
-  if (quantization.buckets > 0) {
-    return Error{"quantization_config_num_buckets",
-                 "must be 0 for tables of int32, is " + std::to_string(quantization.buckets)};
-  }
+std::optional<Error> SumRows(const Triples& triples, const int32_t* table, int64_t width,
+                             int64_t samples, int32_t* activations, Host& host) {
   for (int64_t i = 0; i < triples.size(); ++i) {
     const float gain = triples.gains[i];
     if (gain != std::floor(gain) || std::abs(gain) > static_cast<float>(1 << 24)) {
@@ -558,40 +552,74 @@ std::optional<Error> Lookup(const Triples& triples, const int32_t* table, int64_
                                        std::to_string(gain)};
     }
   }
-  SumRows(triples, table, width, samples, AddScaled{}, activations, host);
+  const BySample sorted = SortBySample(triples, samples);
+  ForRuns(sorted.starts, host, [&](int64_t first, int64_t last) {
+    std::fill(activations + first * width, activations + last * width, 0);
+    for (int64_t sample = first; sample < last; ++sample) {
+      int32_t* const sum = activations + sample * width;
+      for (int64_t i = sorted.starts[sample]; i < sorted.starts[sample + 1]; ++i) {
+        const int32_t* const row = table + sorted.rows[i] * width;
+        const uint32_t gain = static_cast<uint32_t>(static_cast<int32_t>(sorted.gains[i]));
+        for (int64_t k = 0; k < width; ++k) {
+          sum[k] = static_cast<int32_t>(static_cast<uint32_t>(sum[k]) +
+                                        gain * static_cast<uint32_t>(row[k]));
+        }
+      }
+    }
+  });
   return std::nullopt;
 }
 
 void UpdateRows(const Triples& triples, const float* gradients, int64_t width,
                 Optimizer optimizer, const Hyper& hyper, float* const* tables, Host& host) {
-  const TripleGroups groups = GroupByKey(triples.rows);
-  VisitRule(optimizer, [&](auto tag) {
-    using Rule = typename decltype(tag)::type;
-    const Step<Rule> step(hyper);
-    ForGroups(groups, host, [&](int64_t first, int64_t last) {
-      std::vector<double> gradient(width);
-      // A row of each table, one after another, which is how a step takes them.
-      std::vector<float> row((Rule::kSlots + 1) * width);
-      for (int64_t group = first; group < last; ++group) {
-        std::fill(gradient.begin(), gradient.end(), 0.0);
-        for (int64_t i = groups.begins[group]; i < groups.begins[group + 1]; ++i) {
-          const int32_t triple = groups.order[i];
-          const float* const from = gradients + triples.samples[triple] * width;
-          const double gain = triples.gains[triple];
-          for (int64_t k = 0; k < width; ++k) gradient[k] += gain * from[k];
+  if (width == 0) return;
+  const Groups groups = GroupByKey(triples.rows);
+  const int64_t parts = 1 + FactsOf(optimizer).slot_count();
+  const auto update = SelectRowKernels().update[static_cast<int>(optimizer)];
+  ForRuns(groups.begins, host, [&](int64_t first, int64_t last) {
+    // The kernels want a row's weights and slots next to each other; here each has a table
+    // of its own. So some rows at a time are brought together, updated and put back.
+    const int64_t most = std::max<int64_t>(1, (64 << 10) / (4 * parts * width));
+    std::vector<float> together(most * parts * width);
+    std::vector<double> sum(width);
+    std::vector<int64_t> rows(most);
+    std::vector<int32_t> starts(most + 1);
+    std::vector<Contribution> contributions;
+    for (int64_t i = 0; i < most; ++i) rows[i] = i;
+    UpdateCall call{};
+    call.table = together.data();
+    call.stride = parts * width;
+    call.dimension = width;
+    call.rows = rows.data();
+    call.accumulate = true;
+    call.hyper = &hyper;
+    call.sum = sum.data();
+    for (int64_t group = first; group < last; group += call.count) {
+      call.count = std::min(most, last - group);
+      // Calls visit(a row of a table, its place among those brought together).
+      const auto for_rows = [&](const auto& visit) {
+        for (int64_t i = 0; i < call.count; ++i) {
+          const int64_t row = triples.rows[groups.order[groups.begins[group + i]]];
+          for (int64_t part = 0; part < parts; ++part) {
+            visit(tables[part] + row * width, call.table + (i * parts + part) * width);
+          }
         }
-        const int64_t at = triples.rows[groups.order[groups.begins[group]]] * width;
-        for (int t = 0; t <= Rule::kSlots; ++t) {
-          std::copy_n(tables[t] + at, width, row.data() + t * width);
+      };
+      for_rows([width](const float* row, float* place) { std::copy_n(row, width, place); });
+      contributions.clear();
+      for (int64_t i = 0; i < call.count; ++i) {
+        for (int64_t k = groups.begins[group + i]; k < groups.begins[group + i + 1]; ++k) {
+          const int32_t triple = groups.order[k];
+          contributions.push_back(
+              {gradients + triples.samples[triple] * width, triples.gains[triple]});
         }
-        for (int64_t k = 0; k < width; ++k) {
-          step(static_cast<typename Rule::F>(gradient[k]), row.data() + k, width);
-        }
-        for (int t = 0; t <= Rule::kSlots; ++t) {
-          std::copy_n(row.data() + t * width, width, tables[t] + at);
-        }
+        starts[i + 1] = static_cast<int32_t>(contributions.size());
       }
-    });
+      call.starts = starts.data();
+      call.contributions = contributions.data();
+      update(call);
+      for_rows([width](float* row, const float* place) { std::copy_n(place, width, row); });
+    }
   });
 }
 
@@ -605,7 +633,7 @@ std::optional<Error> RowsToTriples(const int32_t* indices, int64_t count, int64_
                                   std::to_string(i) + " is " + std::to_string(rows[i])};
     }
   }
-  const TripleGroups groups = GroupByKey(rows);
+  const Groups groups = GroupByKey(rows);
   triples->Reserve(groups.size());
   for (int64_t group = 0; group < groups.size(); ++group) {
     const int32_t last = groups.order[groups.begins[group + 1] - 1];

@@ -6,14 +6,13 @@
 // chip's samples.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/embedding/optimizers.h"
+#include "core/embedding/batch.h"
 #include "core/error.h"
 #include "core/host.h"
 
@@ -47,9 +46,6 @@ struct Triples {
 
 // ---- From a feature to triples.
 
-enum class CooCombiner { kSum, kMean, kSqrtn };
-std::optional<CooCombiner> ParseCooCombiner(const std::string& name);
-
 // The ids of a batch.
 struct CooFeature {
   enum Form { kDense, kSparse, kRagged };
@@ -65,7 +61,7 @@ struct CooFeature {
 
 // Triples by ascending sample, the combiner folded into the gains. Equal ids next to each
 // other in a sample become one triple; denominators count them one by one.
-std::optional<Error> FeatureToTriples(const CooFeature& feature, CooCombiner combiner,
+std::optional<Error> FeatureToTriples(const CooFeature& feature, Combiner combiner,
                                       Triples* triples);
 
 // Where a feature lies in the batch and the table that it shares with others.
@@ -156,31 +152,12 @@ struct CsrView {
 std::optional<Error> ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows,
                              Triples* triples);
 
-// Where triples with equal keys lie.
-struct TripleGroups {
-  std::vector<int32_t> order;   // Positions of triples, by key and then by position.
-  std::vector<int64_t> begins;  // First of each group in `order`, and the number of all.
-
-  int64_t size() const { return static_cast<int64_t>(begins.size()) - 1; }
-};
-TripleGroups GroupByKey(const std::vector<int32_t>& keys);
-// Runs task(first, last) over ranges of groups with about as many triples each.
-template <class Task>
-void ForGroups(const TripleGroups& groups, Host& host, const Task& task);
-
-// Simulated quantization of a table's values.
-struct Quantization {
-  float low = 0, high = 0;
-  int64_t buckets = 0;  // 0: none.
-};
-std::optional<Error> CheckQuantization(const Quantization& quantization);
-
-// activations[sample] = sum of gain * table[row]: [samples, width]. T is float, or int32_t
-// with whole gains and without quantization; sums of int32_t wrap around.
-template <class T>
-std::optional<Error> Lookup(const Triples& triples, const T* table, int64_t width,
-                            const Quantization& quantization, int64_t samples, T* activations,
-                            Host& host);
+// activations[sample] = sum of gain * table[row]: [samples, width].
+void SumRows(const Triples& triples, const float* table, int64_t width,
+             const Quantization& quantization, int64_t samples, float* activations, Host& host);
+// The same of whole numbers: gains are whole, and sums wrap around.
+std::optional<Error> SumRows(const Triples& triples, const int32_t* table, int64_t width,
+                             int64_t samples, int32_t* activations, Host& host);
 
 // ---- Updates.
 
@@ -192,20 +169,6 @@ void UpdateRows(const Triples& triples, const float* gradients, int64_t width,
 // Triples that give row indices[i] the gradient i; of equal indices the last one counts.
 std::optional<Error> RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,
                                    Triples* triples);
-
-// ----
-
-template <class Task>
-void ForGroups(const TripleGroups& groups, Host& host, const Task& task) {
-  const int64_t tasks = std::min<int64_t>(groups.size(), 8 * host.Threads());
-  if (tasks == 0) return;
-  const int64_t all = groups.begins.back();
-  const auto first = [&](int64_t i) {
-    return std::lower_bound(groups.begins.begin(), groups.begins.end(), i * all / tasks) -
-           groups.begins.begin();
-  };
-  host.For(tasks, [&](int64_t i) { task(first(i), first(i + 1)); });
-}
 
 }  // namespace embedding
 }  // namespace opwright
