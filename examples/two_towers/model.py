@@ -1,7 +1,7 @@
 """Two towers over embedding tables: the training as for a TPU, and its export.
 
-The tables, of users, films and tags, are held by TPUEmbedding outside of the graph. That
-of films serves two features: a film itself, and the films of a user's history.
+The tables, of users, films and tags, are held by TPUEmbedding outside of the graph. The
+one of films serves two features: a film itself, and the films of a user's history.
 """
 
 from __future__ import annotations
