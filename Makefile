@@ -49,9 +49,10 @@ docs: native ## Renew the tables in docs/embedding.md.
 # The last line is the result; what stops the fuzzer must stop make.
 fuzz: SHELL := bash
 fuzz: .SHELLFLAGS := -o pipefail -c
-fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
+fuzz: native ## Call the native ops with 10,000 kinds of wrong arguments.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
 	$(BIN)/python tests/native/fuzz.py --xla 500 | tail -1
+	$(BIN)/python tests/native/sparse_core_fuzz.py 10000 | tail -1
 
 sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \
@@ -60,8 +61,10 @@ sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
 		$(BIN)/cmake --build $$folder --parallel $(JOBS) \
-			--target core_test --target embedding_core_test && \
-		$$folder/core_test 60 && $$folder/embedding_core_test 60 || exit 1; \
+			--target core_test --target embedding_core_test \
+			--target sparse_core_test && \
+		$$folder/core_test 60 && $$folder/embedding_core_test 60 && \
+		$$folder/sparse_core_test 30 || exit 1; \
 	done
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
