@@ -30,6 +30,19 @@ _ERRORS = (
     *("OpModeError", "OpOptionError", "OpRemovedError", "OpUnknownError"),
 )
 
+#: Written by hand: what opwright's own packages export beside ops, by group, and from
+#: which module of the runtime.
+_BY_HAND = {
+    "tpu": {
+        "opwright_runtime.embedding": (
+            *("Adadelta", "CenteredRMSProp", "DynamicLearningRate", "EmbeddingConfig"),
+            *("EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion"),
+            *("Momentum", "ProximalAdagrad", "ProximalYogi", "RMSProp"),
+            *("TPUEmbeddingConfiguration", "software_strategy"),
+        )
+    }
+}
+
 
 @dataclass(frozen=True)
 class Field:
@@ -128,6 +141,7 @@ def group_source(
             group=group,
             entries=entries,
             subpackages=subpackages,
+            by_hand=_BY_HAND.get(group, {}) if package == "opwright" else {},
         )
     )
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
+from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.autograph.core import config as _autograph_config
+from tensorflow.python.distribute import distribute_lib as _distribute_lib
+from tensorflow.python.distribute import one_device_strategy as _one_device
+from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
@@ -23,22 +28,32 @@ from tensorflow.python.framework import op_callbacks as _op_callbacks
 from tensorflow.python.framework import op_def_library as _op_def_library
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.tpu import tpu_embedding_v2_utils as _tpu_embedding
 from tensorflow.python.types import core as _types
 
 autograph_config: Any = _autograph_config
 compiler_ir: Any = _compiler_ir
 context: Any = _context
 core: Any = _core
+distribute_lib: Any = _distribute_lib
 eager_execute: Any = _execute
 function_types: Any = _function_types
+gen_tpu_ops: Any = _gen_tpu_ops
 kernel_registry: Any = _kernels
+one_device: Any = _one_device
 op_callbacks: Any = _op_callbacks
 op_def_library: Any = _op_def_library
 op_def_registry: Any = _op_def_registry
 ops: Any = _ops
+tpu_strategy: Any = _tpu_strategy
 
+embedding_optimizer: Any = _tpu_embedding._Optimizer
 fast_path_execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
 TensorType: Any = _types.Tensor
 
-NameAttrList: Any = getattr(attr_value_pb2, "NameAttrList")  # noqa: B009
-TensorProto: Any = getattr(tensor_pb2, "TensorProto")  # noqa: B009
+# Messages. Their modules are filled at run time, which type checkers do not see.
+NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
+TensorProto: Any = vars(tensor_pb2)["TensorProto"]
+OptimizerDynamicInput: Any = vars(_optimization)["OptimizerDynamicInput"]
+TPUEmbeddingConfiguration: Any = vars(_embedding)["TPUEmbeddingConfiguration"]

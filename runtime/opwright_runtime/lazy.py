@@ -18,12 +18,16 @@ class _LazyPackage(ModuleType):
     """A package whose names are each found in one of its modules."""
 
     _modules: Mapping[str, str]
+    _elsewhere: Mapping[str, str]
 
     def __getattr__(self, name: str) -> Any:
-        module = self._modules.get(name)
-        if module is None:
+        if name in self._modules:
+            module = f"{self.__name__}.{self._modules[name]}"
+        elif name in self._elsewhere:
+            module = self._elsewhere[name]
+        else:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{self.__name__}.{module}"), name)
+        value = getattr(import_module(module), name)
         self.__dict__[name] = value
         return value
 
@@ -35,17 +39,21 @@ class _LazyPackage(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> Iterable[str]:
-        return sorted({*super().__dir__(), *self._modules})
+        return sorted({*super().__dir__(), *self._modules, *self._elsewhere})
 
 
-def lazy_package(package: str, modules: Mapping[str, str]) -> None:
+def lazy_package(
+    package: str, modules: Mapping[str, str], elsewhere: Mapping[str, str] | None = None
+) -> None:
     """Makes `package` find each name of `modules` in that module of its own.
 
-    A package already imported is changed in place; its other names stay.
+    The names of `elsewhere` it finds in modules of other packages. A package already
+    imported is changed in place; its other names stay.
     """
+    elsewhere = elsewhere or {}
     module = sys.modules[package]
-    module.__dict__["_modules"] = modules
-    module.__dict__.setdefault("__all__", sorted(modules))
+    module.__dict__.update(_modules=modules, _elsewhere=elsewhere)
+    module.__dict__.setdefault("__all__", sorted({*modules, *elsewhere}))
     module.__class__ = _LazyPackage
     _leave_to_python(package)
 

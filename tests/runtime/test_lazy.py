@@ -10,7 +10,8 @@ import pytest
 
 import opwright
 import opwright_runtime
-from opwright import linalg
+from opwright import linalg, tpu
+from opwright_runtime import embedding
 
 RUNTIME = Path(opwright_runtime.__file__).parent
 
@@ -46,6 +47,14 @@ assert linalg.MatMul is MatMul
 import sys
 assert sys.modules["opwright.linalg.mat_mul"].mat_mul is mat_mul
 """)
+
+
+def test_a_package_lists_what_is_written_by_hand():
+    assert "software_strategy" in dir(tpu)
+    assert "EmbeddingConfig" in tpu.__all__
+    assert tpu.EmbeddingConfig is embedding.EmbeddingConfig
+    # No op of that name hides it, nor it an op.
+    assert not set(tpu._elsewhere) & set(tpu._modules)
 
 
 def test_a_package_lists_its_ops():

@@ -560,6 +560,22 @@ if TYPE_CHECKING:
         XlaSparseDenseMatmulWithStaticBufferSize as XlaSparseDenseMatmulWithStaticBufferSize,
         xla_sparse_dense_matmul_with_static_buffer_size as xla_sparse_dense_matmul_with_static_buffer_size,
     )
+    from opwright_runtime.embedding import (
+        Adadelta as Adadelta,
+        CenteredRMSProp as CenteredRMSProp,
+        DynamicLearningRate as DynamicLearningRate,
+        EmbeddingConfig as EmbeddingConfig,
+        EmbeddingFeature as EmbeddingFeature,
+        EmbeddingTable as EmbeddingTable,
+        FrequencyEstimator as FrequencyEstimator,
+        Lion as Lion,
+        Momentum as Momentum,
+        ProximalAdagrad as ProximalAdagrad,
+        ProximalYogi as ProximalYogi,
+        RMSProp as RMSProp,
+        TPUEmbeddingConfiguration as TPUEmbeddingConfiguration,
+        software_strategy as software_strategy,
+    )
 
 lazy_package(
     __name__,
@@ -840,5 +856,21 @@ lazy_package(
         "xla_sparse_dense_matmul_with_csr_input": "xla_sparse_dense_matmul_with_csr_input",
         "XlaSparseDenseMatmulWithStaticBufferSize": "xla_sparse_dense_matmul_with_static_buffer_size",
         "xla_sparse_dense_matmul_with_static_buffer_size": "xla_sparse_dense_matmul_with_static_buffer_size",
+    },
+    {
+        "Adadelta": "opwright_runtime.embedding",
+        "CenteredRMSProp": "opwright_runtime.embedding",
+        "DynamicLearningRate": "opwright_runtime.embedding",
+        "EmbeddingConfig": "opwright_runtime.embedding",
+        "EmbeddingFeature": "opwright_runtime.embedding",
+        "EmbeddingTable": "opwright_runtime.embedding",
+        "FrequencyEstimator": "opwright_runtime.embedding",
+        "Lion": "opwright_runtime.embedding",
+        "Momentum": "opwright_runtime.embedding",
+        "ProximalAdagrad": "opwright_runtime.embedding",
+        "ProximalYogi": "opwright_runtime.embedding",
+        "RMSProp": "opwright_runtime.embedding",
+        "TPUEmbeddingConfiguration": "opwright_runtime.embedding",
+        "software_strategy": "opwright_runtime.embedding",
     },
 )

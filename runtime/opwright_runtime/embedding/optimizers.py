@@ -1,0 +1,354 @@
+"""Optimizers of embedding tables beyond those that TensorFlow has classes for.
+
+Each goes where `tf.tpu.experimental.embedding.SGD` goes: into a `TPUEmbedding`, a
+`TableConfig`, an `EmbeddingTable`. Their rules are in docs/embedding.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict
+
+import tensorflow as tf
+from typing_extensions import Unpack
+
+from opwright_runtime.internals import embedding_optimizer, gen_tpu_ops
+
+Rate: TypeAlias = Callable[[], Any]
+"""A function that says, each step, what the learning rate is: a number or a tensor."""
+
+LearningRate: TypeAlias = float | Rate
+"""A constant, or a function that returns it."""
+
+
+class OptimizerLike(Protocol):
+    """What TensorFlow's optimizers of embedding tables have, and those here."""
+
+    learning_rate: LearningRate
+    clip_weight_min: float | None
+    clip_weight_max: float | None
+    clip_gradient_min: float | None
+    clip_gradient_max: float | None
+
+    def _set_optimization_parameters(self, parameters: object) -> None: ...
+
+
+class Common(TypedDict, total=False):
+    """What every optimizer takes, as `tf.tpu.experimental.embedding.SGD` does.
+
+    Attributes:
+        use_gradient_accumulation: whether the gradients of a row are summed over the
+            batch before one update (the default), or each makes an update of its own.
+        clip_weight_min: least weight after an update; None is no bound.
+        clip_weight_max: greatest weight after an update; None is no bound.
+        weight_decay_factor: part of a weight that each of its updates takes off.
+        multiply_weight_decay_factor_by_learning_rate: whether that part is times the
+            learning rate.
+        clipvalue: bounds of a gradient, before all else: x for (-x, x), or a pair, in
+            which None is no bound. Only with use_gradient_accumulation.
+        low_dimensional_packing_status: how a TPU lays out narrow tables; here they lie
+            as others do.
+    """
+
+    use_gradient_accumulation: bool
+    clip_weight_min: float | None
+    clip_weight_max: float | None
+    weight_decay_factor: float | None
+    multiply_weight_decay_factor_by_learning_rate: bool | None
+    clipvalue: float | tuple[float | None, float | None] | None
+    low_dimensional_packing_status: bool
+
+
+class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
+    """Base of the optimizers here: a rule by its field in OptimizationParameters."""
+
+    FIELD: ClassVar[str]
+    """Its field in OptimizationParameters, which also names the ops that load it."""
+    SLOTS: ClassVar[tuple[str, ...]]
+    """The slots, as those ops name them and in their order."""
+
+    def __init__(
+        self,
+        learning_rate: LearningRate,
+        hyperparameters: Mapping[str, float],
+        initial: Mapping[str, float],
+        common: Common,
+    ) -> None:
+        common = {
+            "use_gradient_accumulation": True,
+            "clip_weight_min": None,
+            "clip_weight_max": None,
+            "weight_decay_factor": None,
+            "multiply_weight_decay_factor_by_learning_rate": None,
+            **common,
+        }
+        super().__init__(learning_rate, **common)
+        # As pairs: optimizers are compared and hashed by their attributes.
+        self.hyperparameters = tuple(hyperparameters.items())
+        self.initial = tuple(initial.get(slot, 0.0) for slot in self.SLOTS)
+
+    def _slot_names(self) -> list[str]:
+        return list(self.SLOTS)
+
+    def _slot_initializers(self) -> list[tf.Initializer]:
+        constant = tf.constant_initializer
+        return [constant(value, support_partition=True) for value in self.initial]
+
+    def _set_optimization_parameters(self, parameters: object) -> None:
+        super()._set_optimization_parameters(parameters)
+        rule = getattr(parameters, self.FIELD)
+        rule.SetInParent()
+        for name, value in self.hyperparameters:
+            setattr(rule, name, value)
+
+    def _load(self) -> Callable[..., object]:
+        return self._op("load")
+
+    def _retrieve(self) -> Callable[..., object]:
+        return self._op("retrieve")
+
+    def _op(self, verb: str) -> Callable[..., object]:
+        name = f"{verb}_tpu_embedding_{self.FIELD}_parameters"
+        op: Callable[..., object] | None = getattr(gen_tpu_ops, name, None)
+        if op is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no ops of its own that load and retrieve a "
+                "table, which TPUEmbedding wants: use LoadAllTPUEmbeddingParameters "
+                "and RetrieveAllTPUEmbeddingParameters"
+            )
+        return op
+
+
+class Momentum(EmbeddingOptimizer):
+    """Gradient descent with momentum.
+
+    Args:
+        learning_rate: constant, or a function that returns it.
+        momentum: part of the momentum that the next step keeps.
+        use_nesterov: whether the update looks one step of momentum ahead.
+        common: as `Common` describes.
+    """
+
+    FIELD = "momentum"
+    SLOTS = ("momenta",)
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.01,
+        momentum: float = 0.9,
+        use_nesterov: bool = False,
+        **common: Unpack[Common],
+    ) -> None:
+        rule = {"momentum": momentum, "use_nesterov": use_nesterov}
+        super().__init__(learning_rate, rule, {}, common)
+
+
+class RMSProp(EmbeddingOptimizer):
+    """RMSProp, with momentum.
+
+    Args:
+        learning_rate: constant, or a function that returns it.
+        rho: decay of the mean of squared gradients.
+        momentum: part of the momentum that the next step keeps.
+        epsilon: added under the root.
+        common: as `Common` describes.
+    """
+
+    FIELD = "rms_prop"
+    SLOTS = ("ms", "mom")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        rho: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-7,
+        **common: Unpack[Common],
+    ) -> None:
+        rule = {"rho": rho, "momentum": momentum, "epsilon": epsilon}
+        super().__init__(learning_rate, rule, {}, common)
+
+
+class CenteredRMSProp(EmbeddingOptimizer):
+    """RMSProp by the variance of gradients in place of their squares' mean.
+
+    Args:
+        learning_rate: constant, or a function that returns it.
+        rho: decay of the means.
+        momentum: part of the momentum that the next step keeps.
+        epsilon: added under the root.
+        common: as `Common` describes.
+    """
+
+    FIELD = "centered_rms_prop"
+    SLOTS = ("ms", "mom", "mg")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        rho: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-7,
+        **common: Unpack[Common],
+    ) -> None:
+        rule = {"rho": rho, "momentum": momentum, "epsilon": epsilon}
+        super().__init__(learning_rate, rule, {}, common)
+
+
+class Adadelta(EmbeddingOptimizer):
+    """Adadelta.
+
+    Args:
+        learning_rate: constant, or a function that returns it.
+        rho: decay of the means of squared gradients and squared updates.
+        epsilon: added under both roots.
+        common: as `Common` describes.
+    """
+
+    FIELD = "adadelta"
+    SLOTS = ("accumulators", "updates")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        rho: float = 0.95,
+        epsilon: float = 1e-7,
+        **common: Unpack[Common],
+    ) -> None:
+        rule = {"rho": rho, "epsilon": epsilon}
+        super().__init__(learning_rate, rule, {}, common)
+
+
+class ProximalAdagrad(EmbeddingOptimizer):
+    """Adagrad with a proximal step for L1 and L2 regularization.
+
+    Args:
+        learning_rate: constant, or a function that returns it.
+        l1: strength of L1 regularization.
+        l2: strength of L2 regularization.
+        initial_accumulator_value: what the accumulators start with; positive.
+        common: as `Common` describes.
+    """
+
+    FIELD = "proximal_adagrad"
+    SLOTS = ("accumulators",)
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        initial_accumulator_value: float = 0.1,
+        **common: Unpack[Common],
+    ) -> None:
+        if not initial_accumulator_value > 0:
+            raise ValueError(
+                "ProximalAdagrad: initial_accumulator_value must be positive, not "
+                f"{initial_accumulator_value}"
+            )
+        initial = {"accumulators": initial_accumulator_value}
+        super().__init__(learning_rate, {"l1": l1, "l2": l2}, initial, common)
+
+
+class FrequencyEstimator(EmbeddingOptimizer):
+    """Estimates how many steps pass between two occurrences of an id.
+
+    The table has dimension 1; its weights are the estimates.
+
+    Args:
+        step: a function that returns the number of the current step, which reaches the
+            engine in the place of a learning rate.
+        tau: how fast an estimate follows, between 0 and 1.
+        max_delta: the most steps that one observation counts for.
+        outlier_threshold: an observation of so many times the estimate replaces it.
+        weight_exponent: part of the configuration; no effect here.
+        common: as `Common` describes.
+    """
+
+    FIELD = "frequency_estimator"
+    SLOTS = ("last_hit_step",)
+
+    def __init__(
+        self,
+        step: Rate,
+        tau: float,
+        max_delta: float,
+        outlier_threshold: float,
+        weight_exponent: float = 1.0,
+        **common: Unpack[Common],
+    ) -> None:
+        rule = {
+            "tau": tau,
+            "max_delta": max_delta,
+            "outlier_threshold": outlier_threshold,
+            "weight_exponent": weight_exponent,
+        }
+        if not callable(step):
+            raise TypeError(
+                "FrequencyEstimator: step must be a function that returns the current "
+                f"step, not {step!r}"
+            )
+        super().__init__(step, rule, {}, common)
+
+
+class ProximalYogi(EmbeddingOptimizer):
+    """Yogi with a proximal step for L1 and L2 regularization.
+
+    Args:
+        learning_rate: constant, or a function that returns it; bias correction, as for
+            Adam, is its affair.
+        l1: strength of L1 regularization.
+        l2: strength of L2 regularization.
+        beta1: decay of the mean of gradients.
+        beta2: how fast the mean of squared gradients follows, as 1 - beta2.
+        epsilon: added to the root.
+        initial_accumulator_value: what the squared gradients' mean starts with.
+        common: as `Common` describes.
+    """
+
+    FIELD = "proximal_yogi"
+    SLOTS = ("v", "m")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.01,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-3,
+        initial_accumulator_value: float = 1e-6,
+        **common: Unpack[Common],
+    ) -> None:
+        rule = {"l1": l1, "l2": l2, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+        initial = {"v": initial_accumulator_value}
+        super().__init__(learning_rate, rule, initial, common)
+
+
+class Lion(EmbeddingOptimizer):
+    """Lion: steps of one size, in the direction of the momentum's sign.
+
+    No op loads a Lion table alone, so `TPUEmbedding` does not take it;
+    `LoadAllTPUEmbeddingParameters` does.
+
+    Args:
+        learning_rate: constant, or a function that returns it.
+        beta1: weight of the momentum against the gradient in an update.
+        beta2: decay of the momentum.
+        use_non_lazy_lion: whether rows without a gradient move, too.
+        common: as `Common` describes.
+    """
+
+    FIELD = "lion"
+    SLOTS = ("momenta",)
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 1e-4,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        use_non_lazy_lion: bool = False,
+        **common: Unpack[Common],
+    ) -> None:
+        rule = {"beta1": beta1, "beta2": beta2, "use_non_lazy_lion": use_non_lazy_lion}
+        super().__init__(learning_rate, rule, {}, common)

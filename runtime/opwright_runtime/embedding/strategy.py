@@ -1,0 +1,85 @@
+"""A TPU strategy without a TPU: programs with `TPUEmbedding` run on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime import native
+from opwright_runtime.internals import distribute_lib, one_device, tpu_strategy
+
+# What TPUEmbedding takes for the only core. There is no such device: its ops are placed
+# on the CPU, the only one that they have kernels for.
+_CORE = "/job:localhost/replica:0/task:0/device:TPU:0"
+
+
+class _SoftwareExtended(one_device.OneDeviceExtended):  # type: ignore[misc]
+    """One CPU device, which shows itself as a TPU system of one host and one core."""
+
+    num_hosts = 1
+    num_replicas_per_host = 1
+    worker_devices = (_CORE,)
+    _device_assignment = None
+    _tpu_cluster_resolver = None
+
+    def _create_variable(
+        self, next_creator: Callable[..., tf.Variable], **kwargs: object
+    ) -> tf.Variable:
+        # A TPUStrategy's word for what no variable needs here.
+        kwargs.pop("skip_mirrored_creator", None)
+        return super()._create_variable(next_creator, **kwargs)
+
+
+class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
+    """A `tf.distribute.TPUStrategy` of one core, which is this machine's CPU.
+
+    Functions run as they are: nothing is replicated, nothing compiled with XLA.
+    """
+
+    def __init__(self) -> None:
+        # Not TPUStrategyV2's, which looks for TPUs.
+        distribute_lib.Strategy.__init__(self, _SoftwareExtended(self, "/cpu:0"))
+
+    def run(
+        self,
+        fn: Callable[..., object],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        options: object = None,
+    ) -> Any:
+        """Calls `fn` in a replica's context, on the CPU.
+
+        Args:
+            fn: what to call; a `tf.function` traces as it does elsewhere.
+            args: its arguments.
+            kwargs: its keyword arguments.
+            options: taken, and of no effect: they are about XLA.
+        """
+        return distribute_lib.Strategy.run(self, fn, args, kwargs, options)
+
+
+def software_strategy() -> SoftwareTPUStrategy:
+    """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
+
+    It stands where `tf.distribute.TPUStrategy(resolver)` stands, and the program stays
+    as it is. Like initialising a TPU system, making one clears what was configured: a
+    `TPUEmbedding` made before does not run any more, another can be made.
+
+    Raises:
+        NativeLibraryError: the native kernels are not built.
+        RuntimeError: soft device placement is off, or a graph is being built.
+    """
+    native.load()
+    if not tf.executing_eagerly():
+        raise RuntimeError("software_strategy: call it eagerly, not in a graph")
+    if not tf.config.get_soft_device_placement():
+        raise RuntimeError(
+            "software_strategy: ops that TPUEmbedding places on TPUs must fall back to "
+            "the CPU; call tf.config.set_soft_device_placement(True)"
+        )
+    with tf.device("/cpu:0"):
+        tf.raw_ops.ShutdownDistributedTPU()
+        tf.raw_ops.ConfigureDistributedTPU()
+    return SoftwareTPUStrategy()
