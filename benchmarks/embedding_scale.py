@@ -7,8 +7,8 @@ and 1 %, beside the tensors that Load is given and Retrieve gives. What is retri
 compared with what was loaded and learned, up to the last row.
 
 The cost of a step is compared with that of the same step on a table of a hundredth of
-the rows: once with the same ids, where the number of rows must not matter, and once with
-ids from all rows, which no cache holds.
+the rows: once with the same ids, where the number of rows must not matter, and once
+with ids from all rows, which no cache holds.
 """
 
 from __future__ import annotations
@@ -126,13 +126,12 @@ class Scale:
 
 def load(scale: Scale, memory: Memory) -> None:
     for shard in range(scale.shards):
-        weights = scale.weights(*scale.shard(shard))
-        tensor = tf.constant(weights)
-        accumulators = tf.fill(tensor.shape, ACCUMULATOR)
-        with memory.watch("load", 3 * weights.nbytes):
+        weights = tf.constant(scale.weights(*scale.shard(shard)))
+        accumulators = tf.fill(weights.shape, ACCUMULATOR)
+        with memory.watch("load", 2 * 4 * scale.shard(shard)[1] * scale.dim):
             LoadTPUEmbeddingAdagradParameters.create(
                 Scope.current(),
-                tensor,
+                weights,
                 accumulators,
                 scale.shards,
                 shard,
@@ -196,7 +195,7 @@ def learned(scale: Scale, steps: Steps, memory: Memory) -> dict[int, int]:
 
 
 def check(scale: Scale, met: dict[int, int], memory: Memory) -> None:
-    """Retrieves the table in shards: met rows have learned, the others are as loaded."""
+    """Retrieves the table in shards: the rows that were met have learned."""
     for shard in range(scale.shards):
         first, count = scale.shard(shard)
         size = 4 * count * scale.dim
