@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/isa.h"
 #include "core/kernels.h"
 #include "core/rnn.h"
 #include "core/weights.h"

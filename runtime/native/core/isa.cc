@@ -1,8 +1,12 @@
+#include "core/isa.h"
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
-#include "kernels.h"
+#include "core/embedding/rows.h"
+#include "core/kernels.h"
 
 namespace opwright {
 
@@ -12,63 +16,101 @@ extern const KernelSet kernels_avx2;
 extern const KernelSet kernels_avx512;
 #endif
 
+namespace embedding {
+extern const RowKernels rows_portable;
+#if defined(__x86_64__)
+extern const RowKernels rows_avx2;
+extern const RowKernels rows_avx512;
+#endif
+}  // namespace embedding
+
 namespace {
 
-// Best first. The processor is asked only once a table exists for it.
-const KernelSet* Find(const char* name) {
-  const bool any = name[0] == '\0';
+bool Runs(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if ((any || !std::strcmp(name, "avx512")) && __builtin_cpu_supports("avx512f") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
-    return &kernels_avx512;
-  }
-  if ((any || !std::strcmp(name, "avx2")) && __builtin_cpu_supports("avx2") &&
-      __builtin_cpu_supports("fma")) {
-    return &kernels_avx2;
+  switch (isa) {
+    case Isa::kAvx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("fma");
+    case Isa::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::kPortable:
+      return true;
   }
 #endif
-  if (any || !std::strcmp(name, "portable")) return &kernels_portable;
-  return nullptr;
+  return isa == Isa::kPortable;
 }
 
-const KernelSet* AtStart() {
+// The best one has any name.
+std::optional<Isa> Find(const char* name) {
+  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kPortable}) {
+    if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && Runs(isa)) return isa;
+  }
+  return {};
+}
+
+Isa AtStart() {
   const char* name = std::getenv("OPWRIGHT_ISA");
-  const KernelSet* set = Find(name ? name : "");
-  return set ? set : Find("");
+  const std::optional<Isa> isa = Find(name ? name : "");
+  return isa ? *isa : *Find("");
 }
 
-std::atomic<const KernelSet*>& Current() {
-  static std::atomic<const KernelSet*> current{AtStart()};
+std::atomic<Isa>& Current() {
+  static std::atomic<Isa> current{AtStart()};
   return current;
+}
+
+const KernelSet& CurrentSet() {
+  switch (CurrentIsa()) {
+#if defined(__x86_64__)
+    case Isa::kAvx512: return kernels_avx512;
+    case Isa::kAvx2: return kernels_avx2;
+#endif
+    default: return kernels_portable;
+  }
 }
 
 }  // namespace
 
-bool UseIsa(const char* name) {
-  const KernelSet* set = Find(name);
-  if (set) Current().store(set);
-  return set != nullptr;
+const char* NameOf(Isa isa) {
+  return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
 }
 
-const char* CurrentIsa() { return Current().load()->for_float.isa; }
+bool UseIsa(const char* name) {
+  const std::optional<Isa> isa = Find(name);
+  if (isa) Current().store(*isa);
+  return isa.has_value();
+}
+
+Isa CurrentIsa() { return Current().load(); }
 
 template <>
 const Kernels<float>& SelectKernels() {
-  return Current().load()->for_float;
+  return CurrentSet().for_float;
 }
 template <>
 const Kernels<double>& SelectKernels() {
-  return Current().load()->for_double;
+  return CurrentSet().for_double;
 }
 template <>
 const Kernels<Half>& SelectKernels() {
-  return Current().load()->for_half;
+  return CurrentSet().for_half;
 }
 template <>
 const Kernels<BFloat16>& SelectKernels() {
-  return Current().load()->for_bfloat16;
+  return CurrentSet().for_bfloat16;
+}
+
+const embedding::RowKernels& embedding::SelectRowKernels() {
+  switch (CurrentIsa()) {
+#if defined(__x86_64__)
+    case Isa::kAvx512: return rows_avx512;
+    case Isa::kAvx2: return rows_avx2;
+#endif
+    default: return rows_portable;
+  }
 }
 
 }  // namespace opwright

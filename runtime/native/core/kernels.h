@@ -92,7 +92,6 @@ constexpr int kDigestWords = 32;
 template <class T>
 struct Kernels {
   using S = Compute<T>;
-  const char* isa;
   int lanes;
   const Kernels* narrower;  // The same with half the lanes, or null.
   void (*product)(const Product<S>&);
@@ -120,14 +119,9 @@ struct KernelSet {
   Kernels<BFloat16> for_bfloat16;
 };
 
-// The best that this processor runs, or the one chosen by UseIsa. T: float, double, Half,
+// Of the instruction set in use (see isa.h). T: float, double, Half,
 // BFloat16.
 template <class T>
 const Kernels<T>& SelectKernels();
-
-// Chooses "avx512", "avx2" or "portable" from now on, "" the best; false if this processor
-// cannot. The environment variable OPWRIGHT_ISA does the same at start. For tests.
-bool UseIsa(const char* name);
-const char* CurrentIsa();
 
 }  // namespace opwright

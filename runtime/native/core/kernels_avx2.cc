@@ -1,5 +1,4 @@
 // AVX2 with FMA.
-#define OPWRIGHT_ISA_NAME "avx2"
 #define OPWRIGHT_REGISTERS 16
 
 #define OPWRIGHT_KERNELS of16

@@ -1,5 +1,4 @@
 // AVX-512 (F, BW, DQ, VL).
-#define OPWRIGHT_ISA_NAME "avx512"
 #define OPWRIGHT_REGISTERS 32
 
 #define OPWRIGHT_KERNELS of16

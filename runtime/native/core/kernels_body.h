@@ -551,8 +551,8 @@ inline void Digest(int64_t bytes, const void* from, uint64_t* digest) {
 template <class T>
 constexpr Kernels<T> Table(const Kernels<T>* narrower) {
   using S = Compute<T>;
-  return {OPWRIGHT_ISA_NAME, kLanes<S>,  narrower,    Multiply<S>, MultiplyOuter<S>, Dots<T>,
-          Forward<T>,        Backward<T>, Fill<S>,    SumRows<S>,  Add<T>,           Digest};
+  return {kLanes<S>,  narrower,    Multiply<S>, MultiplyOuter<S>, Dots<T>, Forward<T>,
+          Backward<T>, Fill<S>,    SumRows<S>,  Add<T>,           Digest};
 }
 
 constexpr KernelSet MakeSet(const KernelSet* narrower) {

@@ -1,5 +1,4 @@
 // What every processor has: vectors of 16 bytes, whatever they are made of.
-#define OPWRIGHT_ISA_NAME "portable"
 #define OPWRIGHT_REGISTERS 16
 
 #define OPWRIGHT_KERNELS of16

@@ -11,10 +11,11 @@
 #include <limits>
 #include <string>
 
+// Always inlined: the linker must not merge what different instruction sets made of a rule.
 #if defined(__CUDACC__)
-#define OPWRIGHT_RULE __host__ __device__ inline
+#define OPWRIGHT_RULE __host__ __device__ __forceinline__
 #else
-#define OPWRIGHT_RULE inline
+#define OPWRIGHT_RULE __attribute__((always_inline)) inline
 #endif
 
 namespace opwright {
@@ -330,7 +331,7 @@ struct Tag {
   using type = Rule;
 };
 template <class Visit>
-bool VisitRule(Optimizer optimizer, Visit&& visit) {
+constexpr bool VisitRule(Optimizer optimizer, Visit&& visit) {
   switch (optimizer) {
     case Optimizer::kSgd: visit(Tag<rules::Sgd>()); return true;
     case Optimizer::kAdagrad: visit(Tag<rules::Adagrad>()); return true;
@@ -349,7 +350,7 @@ bool VisitRule(Optimizer optimizer, Visit&& visit) {
   }
 }
 
-// An update of one element: `w` and its slots, which lie `slot_stride` elements apart.
+// An update of one element, from the gradient to the weight and its slots.
 template <class Rule>
 struct Step {
   using F = typename Rule::F;
@@ -362,16 +363,10 @@ struct Step {
         most_weight(h.clip_weight[1]),
         decay(h.decay) {}
 
-  OPWRIGHT_RULE void operator()(F gradient, float* w, int64_t slot_stride) const {
-    F slots[Rule::kSlots > 0 ? Rule::kSlots : 1];
-    for (int i = 0; i < Rule::kSlots; ++i) slots[i] = w[(i + 1) * slot_stride];
-    F weight = *w;
-    weight -= decay * weight;
-    rule(rules::Min(rules::Max(gradient, least_gradient), most_gradient), weight, slots);
-    *w = static_cast<float>(rules::Min(rules::Max(weight, least_weight), most_weight));
-    for (int i = 0; i < Rule::kSlots; ++i) {
-      w[(i + 1) * slot_stride] = static_cast<float>(slots[i]);
-    }
+  OPWRIGHT_RULE void operator()(F gradient, F& w, F* slots) const {
+    w -= decay * w;
+    rule(rules::Min(rules::Max(gradient, least_gradient), most_gradient), w, slots);
+    w = rules::Min(rules::Max(w, least_weight), most_weight);
   }
 
   Rule rule;

@@ -1,0 +1,365 @@
+#include "core/embedding/batch.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace opwright {
+namespace embedding {
+namespace {
+
+std::string Text(int64_t value) { return std::to_string(value); }
+
+template <class T>
+std::unique_ptr<T[]> Uninitialized(int64_t count) {
+  return std::unique_ptr<T[]>(new T[count]);
+}
+
+std::string DescribeShape(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + Text(size);
+  return "[" + text + "]";
+}
+
+// Ids arrive as int32 or int64: both are read at full speed, and looked at one by one only
+// to name the one that is wrong.
+template <class T>
+bool CopyIds(const T* from, int64_t count, int64_t rows, int64_t* to) {
+  uint64_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t id = from[i];
+    to[i] = id;
+    const uint64_t bits = static_cast<uint64_t>(id);  // Negative ones are the largest.
+    most = bits > most ? bits : most;
+  }
+  return most < static_cast<uint64_t>(rows);
+}
+
+template <class T>
+bool CopyWeights(const T* from, int64_t count, float* to) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = static_cast<float>(from[i]);
+    finite &= std::fabs(to[i]) <= std::numeric_limits<float>::max();
+  }
+  return finite;
+}
+
+class Builder {
+ public:
+  Builder(const Configuration& configuration, int64_t feature)
+      : configuration_(configuration),
+        feature_(feature),
+        config_(configuration.features[feature]),
+        table_(configuration.tables[config_.table]) {}
+
+  // Checks sizes and takes ids and weights; where they go is the caller's next question.
+  Maybe Take(const std::vector<Lookups>& lookups) {
+    for (const Lookups& one : lookups) {
+      if (one.weights.size != 0 && one.weights.size != one.ids.size) {
+        return Bad("there must be as many weights as ids or none, there are " +
+                   Text(one.weights.size) + " weights and " + Text(one.ids.size) + " ids");
+      }
+      count_ += one.ids.size;
+      weighted_ = weighted_ || one.weights.size != 0;
+    }
+    ids_ = Uninitialized<int64_t>(count_);
+    if (weighted_) weights_ = Uninitialized<float>(count_);
+    int64_t at = 0;
+    for (const Lookups& one : lookups) {
+      const Ints& ids = one.ids;
+      const bool good =
+          ids.wide ? CopyIds(static_cast<const int64_t*>(ids.data), ids.size, table_.rows,
+                             ids_.get() + at)
+                   : CopyIds(static_cast<const int32_t*>(ids.data), ids.size, table_.rows,
+                             ids_.get() + at);
+      if (!good) return WrongId(at, ids.size);
+      if (one.weights.size != 0) {
+        const Floats& weights = one.weights;
+        const bool finite = weights.wide
+                                ? CopyWeights(static_cast<const double*>(weights.data),
+                                              weights.size, weights_.get() + at)
+                                : CopyWeights(static_cast<const float*>(weights.data),
+                                              weights.size, weights_.get() + at);
+        if (!finite) return WrongWeight(at, weights.size);
+      } else if (weighted_) {
+        for (int64_t i = 0; i < ids.size; ++i) weights_[at + i] = 1;
+      }
+      at += ids.size;
+    }
+    return {};
+  }
+
+  // Row splits, checked.
+  Maybe CheckSplits(const Lookups& lookups) const {
+    const Ints& splits = lookups.where;
+    if (splits.size == 0 || splits[0] != 0) {
+      return Bad("row splits must begin with 0" +
+                 (splits.size ? ", begin with " + Text(splits[0]) : std::string(", are empty")));
+    }
+    for (int64_t i = 1; i < splits.size; ++i) {
+      if (splits[i] < splits[i - 1]) {
+        return Bad("row splits must not descend, split " + Text(i) + " is " + Text(splits[i]) +
+                   " after " + Text(splits[i - 1]));
+      }
+    }
+    if (splits[splits.size - 1] != lookups.ids.size) {
+      return Bad("the last row split must be the number of ids, " + Text(lookups.ids.size) +
+                 ", is " + Text(splits[splits.size - 1]));
+    }
+    return {};
+  }
+
+  // One sample a row, in order: nothing is to be moved.
+  void SamplesAreRows(const Lookups& lookups) {
+    starts_ = Uninitialized<int64_t>(samples() + 1);
+    const bool dense = lookups.form == Lookups::Form::kDense;
+    for (int64_t i = 0; i <= samples(); ++i) starts_[i] = dense ? i : lookups.where[i];
+  }
+
+  // The sample of each id; -1 drops it.
+  int64_t* AskSamples() {
+    if (!sample_of_) sample_of_ = Uninitialized<int64_t>(count_);
+    return sample_of_.get();
+  }
+
+  // Groups ids by AskSamples()'s answers, keeping their order within a sample.
+  void Group() {
+    starts_ = Uninitialized<int64_t>(samples() + 1);
+    for (int64_t s = 0; s <= samples(); ++s) starts_[s] = 0;
+    for (int64_t i = 0; i < count_; ++i) {
+      if (sample_of_[i] >= 0) ++starts_[sample_of_[i] + 1];
+    }
+    for (int64_t s = 0; s < samples(); ++s) starts_[s + 1] += starts_[s];
+    const int64_t kept = starts_[samples()];
+    auto ids = Uninitialized<int64_t>(kept);
+    auto weights = weighted_ ? Uninitialized<float>(kept) : nullptr;
+    auto next = Uninitialized<int64_t>(samples());
+    for (int64_t s = 0; s < samples(); ++s) next[s] = starts_[s];
+    for (int64_t i = 0; i < count_; ++i) {
+      if (sample_of_[i] < 0) continue;
+      const int64_t to = next[sample_of_[i]]++;
+      ids[to] = ids_[i];
+      if (weighted_) weights[to] = weights_[i];
+    }
+    ids_ = std::move(ids);
+    weights_ = std::move(weights);
+  }
+
+  void Finish(Combiner combiner, Bags* bags) {
+    bags->samples = samples();
+    if (combiner != Combiner::kSum) {
+      bags->scales = Uninitialized<float>(samples());
+      for (int64_t s = 0; s < samples(); ++s) {
+        double sum = 0;
+        for (int64_t i = starts_[s]; i < starts_[s + 1]; ++i) {
+          const double weight = weighted_ ? weights_[i] : 1;
+          sum += combiner == Combiner::kMean ? weight : weight * weight;
+        }
+        const double below = combiner == Combiner::kMean ? sum : std::sqrt(sum);
+        bags->scales[s] = below == 0 ? 0.f : static_cast<float>(1 / below);
+      }
+    }
+    bags->starts = std::move(starts_);
+    bags->ids = std::move(ids_);
+    bags->weights = std::move(weights_);
+  }
+
+  int64_t samples() const { return config_.samples(); }
+
+  Refusal Bad(const std::string& problem) const {
+    return Invalid(DescribeFeature(configuration_, feature_) + ": " + problem);
+  }
+
+ private:
+  Refusal WrongId(int64_t at, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t id = ids_[at + i];
+      if (id < 0 || id >= table_.rows) {
+        return Bad("ids must be in [0, " + Text(table_.rows) + "), id " + Text(i) + " is " +
+                   Text(id));
+      }
+    }
+    return Bad("ids changed while they were read");
+  }
+
+  Refusal WrongWeight(int64_t at, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) {
+      if (!std::isfinite(weights_[at + i])) {
+        return Bad("weights must be finite, weight " + Text(i) + " is " +
+                   std::to_string(weights_[at + i]));
+      }
+    }
+    return Bad("weights changed while they were read");
+  }
+
+  const Configuration& configuration_;
+  const int64_t feature_;
+  const FeatureConfig& config_;
+  const TableConfig& table_;
+  int64_t count_ = 0;
+  bool weighted_ = false;
+  std::unique_ptr<int64_t[]> starts_, ids_, sample_of_;
+  std::unique_ptr<float[]> weights_;
+};
+
+// The sample of each id of a sparse tensor. Coordinates beyond the rank of the shape are
+// places within a sample. The last dimension of a shape of several is a sequence's: what
+// lies beyond its end is dropped.
+Maybe FromIndices(const Builder& builder, const FeatureConfig& feature, const Lookups& lookups,
+                  int64_t* samples) {
+  const int64_t rank = lookups.rank, dims = static_cast<int64_t>(feature.shape.size());
+  if (rank != dims && rank != dims + 1) {
+    return builder.Bad("indices for an output of shape " + DescribeShape(feature.shape) +
+                       " must have " + Text(dims) + " or " + Text(dims + 1) +
+                       " columns, have " + Text(rank));
+  }
+  for (int64_t i = 0; i < lookups.ids.size; ++i) {
+    int64_t sample = 0;
+    for (int64_t d = 0; d < dims; ++d) {
+      const int64_t at = lookups.where[i * rank + d], size = feature.shape[d];
+      const bool sequence = dims > 1 && d == dims - 1;
+      if (at < 0 || (at >= size && !sequence)) {
+        return builder.Bad("indices must lie in the output's shape " +
+                           DescribeShape(feature.shape) + ", index " + Text(i) +
+                           " has the coordinate " + Text(at) + " in dimension " + Text(d));
+      }
+      sample = at >= size ? -1 : sample * size + at;
+    }
+    samples[i] = sample;
+  }
+  return {};
+}
+
+}  // namespace
+
+Maybe MakeBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
+               Combiner combiner, Bags* bags) {
+  const FeatureConfig& config = configuration.features[feature];
+  Builder builder(configuration, feature);
+  const int64_t samples = builder.samples();
+  if (lookups.form == Lookups::Form::kSplits) {
+    if (auto refusal = builder.CheckSplits(lookups)) return refusal;
+  }
+  if (lookups.form == Lookups::Form::kDense && lookups.ids.size != samples) {
+    return builder.Bad("a dense input for an output of shape " + DescribeShape(config.shape) +
+                       " must have " + Text(samples) + " ids, has " + Text(lookups.ids.size));
+  }
+  if (auto refusal = builder.Take({lookups})) return refusal;
+  switch (lookups.form) {
+    case Lookups::Form::kDense:
+      builder.SamplesAreRows(lookups);
+      break;
+    case Lookups::Form::kSplits: {
+      const int64_t rows = lookups.where.size - 1;
+      const int64_t length = config.shape.back();
+      if (rows == samples) {
+        builder.SamplesAreRows(lookups);
+      } else if (config.shape.size() > 1 && rows == samples / length) {
+        int64_t* const sample_of = builder.AskSamples();
+        for (int64_t row = 0; row < rows; ++row) {
+          const int64_t first = lookups.where[row];
+          for (int64_t i = first; i < lookups.where[row + 1]; ++i) {
+            sample_of[i] = i - first < length ? row * length + i - first : -1;
+          }
+        }
+        builder.Group();
+      } else {
+        return builder.Bad("a ragged input for an output of shape " +
+                           DescribeShape(config.shape) + " must have " + Text(samples) +
+                           " rows" +
+                           (config.shape.size() > 1
+                                ? ", or " + Text(samples / length) + " of sequences"
+                                : std::string()) +
+                           ", has " + Text(rows));
+      }
+      break;
+    }
+    case Lookups::Form::kIndices:
+      if (auto refusal = FromIndices(builder, config, lookups, builder.AskSamples())) {
+        return refusal;
+      }
+      builder.Group();
+      break;
+    case Lookups::Form::kSamples: {
+      int64_t* const sample_of = builder.AskSamples();
+      for (int64_t i = 0; i < lookups.ids.size; ++i) {
+        sample_of[i] = lookups.where[i];
+        if (sample_of[i] < 0 || sample_of[i] >= samples) {
+          return builder.Bad("sample indices must be in [0, " + Text(samples) + "), index " +
+                             Text(i) + " is " + Text(sample_of[i]));
+        }
+      }
+      builder.Group();
+      break;
+    }
+  }
+  builder.Finish(combiner, bags);
+  return {};
+}
+
+Maybe MakeBags(const Configuration& configuration, int64_t feature,
+               const std::vector<Lookups>& lookups, const std::vector<Placement>& placements,
+               Combiner combiner, Bags* bags) {
+  Builder builder(configuration, feature);
+  for (const Lookups& one : lookups) {
+    if (one.form == Lookups::Form::kSplits) {
+      if (auto refusal = builder.CheckSplits(one)) return refusal;
+    }
+  }
+  if (auto refusal = builder.Take(lookups)) return refusal;
+  int64_t* sample_of = builder.AskSamples();
+  for (size_t input = 0; input < lookups.size(); ++input) {
+    const Lookups& one = lookups[input];
+    const Placement& place = placements[input];
+    const int64_t rows = configuration.batch * place.count;
+    // The place of an id among those of its row.
+    const auto put = [&](int64_t row, int64_t position) {
+      const int64_t sample = row / place.count * place.stride + place.first + row % place.count;
+      if (place.sequence == 0) return sample;
+      return position < place.sequence ? sample + position : -1;
+    };
+    switch (one.form) {
+      case Lookups::Form::kDense:
+      case Lookups::Form::kSplits: {
+        const bool dense = one.form == Lookups::Form::kDense;
+        const int64_t given = dense ? one.ids.size : one.where.size - 1;
+        if (given != rows) {
+          return builder.Bad("input " + Text(static_cast<int64_t>(input)) + " must have " +
+                             Text(rows) + " rows, has " + Text(given));
+        }
+        for (int64_t row = 0; row < rows; ++row) {
+          const int64_t first = dense ? row : one.where[row];
+          const int64_t end = dense ? row + 1 : one.where[row + 1];
+          for (int64_t i = first; i < end; ++i) sample_of[i] = put(row, i - first);
+        }
+        break;
+      }
+      case Lookups::Form::kIndices:
+      case Lookups::Form::kSamples: {
+        const int64_t rank = one.form == Lookups::Form::kSamples ? 1 : one.rank;
+        if (rank < 1 || rank > 2) {
+          return builder.Bad("indices must have 1 or 2 columns, have " + Text(rank));
+        }
+        for (int64_t i = 0; i < one.ids.size; ++i) {
+          const int64_t row = one.where[i * rank];
+          const int64_t position = rank == 2 ? one.where[i * rank + 1] : 0;
+          if (row < 0 || row >= rows || position < 0) {
+            return builder.Bad("samples must be in [0, " + Text(rows) +
+                               ") and places not negative, index " + Text(i) + " has " +
+                               Text(row) + " and " + Text(position));
+          }
+          sample_of[i] = put(row, position);
+        }
+        break;
+      }
+    }
+    sample_of += one.ids.size;
+  }
+  builder.Group();
+  builder.Finish(combiner, bags);
+  return {};
+}
+
+}  // namespace embedding
+}  // namespace opwright

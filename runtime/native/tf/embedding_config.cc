@@ -1,0 +1,153 @@
+#include "tf/embedding_config.h"
+
+#include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
+
+namespace opwright {
+namespace {
+
+using embedding::FactsOf;
+using embedding::Hyper;
+using embedding::OptimizerFacts;
+using embedding::TableConfig;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using tensorflow::tpu::ClippingLimits;
+using tensorflow::tpu::OptimizationParameters;
+using tensorflow::tpu::TPUEmbeddingConfiguration;
+
+void ReadLimits(const ClippingLimits& limits, float* ends) {
+  if (limits.has_lower()) ends[0] = limits.lower().value();
+  if (limits.has_upper()) ends[1] = limits.upper().value();
+}
+
+// The optimizer whose message is set, with the values of the fields that its facts name.
+absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::string& where,
+                           TableConfig* table) {
+  const Reflection* const reflection = parameters.GetReflection();
+  const FieldDescriptor* const set = reflection->GetOneofFieldDescriptor(
+      parameters, parameters.GetDescriptor()->FindOneofByName("parameters"));
+  if (!set) {
+    return absl::InvalidArgumentError(where + ": optimization_parameters names no optimizer");
+  }
+  const OptimizerFacts* facts = nullptr;
+  for (int i = 0; i < embedding::kOptimizers; ++i) {
+    if (set->name() == embedding::AllFacts()[i].field) facts = &embedding::AllFacts()[i];
+  }
+  if (!facts) {
+    return absl::UnimplementedError(where + ": the optimizer " + std::string(set->name()) +
+                                    " is not known");
+  }
+  table->optimizer = facts->optimizer;
+  const Message& message = reflection->GetMessage(parameters, set);
+  for (int i = 0; i < embedding::kMaxHyper && facts->hyper[i]; ++i) {
+    const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(facts->hyper[i]);
+    if (!field) {
+      return absl::InternalError(std::string(facts->field) + " has no field " + facts->hyper[i]);
+    }
+    table->hyper.hyper[i] = field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL
+                                ? message.GetReflection()->GetBool(message, field)
+                                : message.GetReflection()->GetFloat(message, field);
+  }
+  table->every_row =
+      (parameters.has_adam() && parameters.adam().use_non_lazy_adam()) ||
+      (parameters.has_lion() && parameters.lion().use_non_lazy_lion());
+  if (parameters.has_user_defined_program()) {
+    // A program takes gradients and all state, and returns the state.
+    const auto& shape = parameters.user_defined_program().program().host_program_shape();
+    table->program_slots = shape.result().tuple_shapes_size() - 1;
+    if (table->program_slots < 0 || table->program_slots > embedding::kMaxSlots) {
+      return absl::InvalidArgumentError(where + ": its program must return parameters and at "
+                                                "most " +
+                                        std::to_string(embedding::kMaxSlots) +
+                                        " slots, returns " +
+                                        std::to_string(shape.result().tuple_shapes_size()) +
+                                        " arrays");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTable(const TPUEmbeddingConfiguration::TableDescriptor& from,
+                       const std::string& where, TableConfig* table) {
+  const OptimizationParameters& parameters = from.optimization_parameters();
+  table->name = from.name();
+  table->rows = from.vocabulary_size();
+  table->dimension = from.dimension();
+  table->features = from.num_features();
+  Hyper& hyper = table->hyper;
+  table->dynamic_rate = parameters.learning_rate().has_dynamic();
+  table->tag = parameters.learning_rate().dynamic().tag();
+  hyper.learning_rate = parameters.learning_rate().constant();
+  ReadLimits(parameters.clipping_limits(), hyper.clip_weight);
+  ReadLimits(parameters.gradient_clipping_limits(), hyper.clip_gradient);
+  hyper.decay = parameters.weight_decay_factor();
+  table->decay_times_rate = parameters.multiply_weight_decay_factor_by_learning_rate();
+  table->accumulate = parameters.gradient_accumulation_status() !=
+                      tensorflow::tpu::GradientAccumulationStatus::DISABLED;
+  const auto& quantization = parameters.simulated_quantization();
+  if (quantization.enabled()) {
+    table->quantization = {true, quantization.clipping_limits().lower().value(),
+                           quantization.clipping_limits().upper().value(),
+                           quantization.num_buckets()};
+  }
+  return ReadOptimizer(parameters, where, table);
+}
+
+embedding::Mode ModeOf(TPUEmbeddingConfiguration::Mode mode) {
+  switch (mode) {
+    case TPUEmbeddingConfiguration::INFERENCE: return embedding::Mode::kInference;
+    case TPUEmbeddingConfiguration::BACKWARD_PASS_ONLY: return embedding::Mode::kBackwardOnly;
+    default: return embedding::Mode::kTraining;
+  }
+}
+
+}  // namespace
+
+absl::Status ToStatus(const embedding::Refusal& refusal) {
+  using Kind = embedding::Refusal::Kind;
+  switch (refusal.kind) {
+    case Kind::kInvalidArgument: return absl::InvalidArgumentError(refusal.problem);
+    case Kind::kFailedPrecondition: return absl::FailedPreconditionError(refusal.problem);
+    case Kind::kUnimplemented: return absl::UnimplementedError(refusal.problem);
+    case Kind::kOutOfMemory: return absl::ResourceExhaustedError(refusal.problem);
+  }
+  return absl::InternalError(refusal.problem);
+}
+
+absl::Status ReadConfiguration(absl::string_view serialized,
+                               embedding::Configuration* configuration,
+                               std::string* canonical) {
+  if (serialized.empty()) {
+    return absl::InvalidArgumentError("config is empty, must be a TPUEmbeddingConfiguration");
+  }
+  TPUEmbeddingConfiguration from;
+  if (!from.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()))) {
+    return absl::InvalidArgumentError("config is no serialized TPUEmbeddingConfiguration");
+  }
+  if (canonical) *canonical = from.SerializeAsString();
+  for (int i = 0; i < from.table_descriptor_size(); ++i) {
+    const auto& table = from.table_descriptor(i);
+    const std::string where = "table " + std::to_string(i) + " ('" + table.name() + "')";
+    configuration->tables.emplace_back();
+    if (auto status = ReadTable(table, where, &configuration->tables.back()); !status.ok()) {
+      return status;
+    }
+  }
+  for (const auto& feature : from.feature_descriptor()) {
+    configuration->features.push_back(
+        {feature.name(),
+         feature.table_id(),
+         {feature.input_shape().begin(), feature.input_shape().end()}});
+  }
+  configuration->mode = ModeOf(from.mode());
+  configuration->batch = from.batch_size_per_tensor_core();
+  configuration->hosts = from.num_hosts();
+  configuration->cores = from.num_tensor_cores();
+  configuration->shard_by_remainder =
+      from.sharding_strategy() == TPUEmbeddingConfiguration::MOD;
+  configuration->pipelined = from.pipeline_execution_with_tensor_core();
+  return ToStatus(embedding::Complete(configuration));
+}
+
+}  // namespace opwright

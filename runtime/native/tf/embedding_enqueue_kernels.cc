@@ -1,0 +1,551 @@
+// The ops that enqueue a step's ids: dense, as indices, as row splits, or serialized.
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf/device_host.h"
+#include "tf/embedding_system.h"
+#include "tf/embedding_wait.h"
+#include "tf/status.h"
+
+namespace opwright {
+namespace {
+
+using embedding::Batch;
+using embedding::Combiner;
+using embedding::Configuration;
+using embedding::Engine;
+using embedding::Floats;
+using embedding::Ints;
+using embedding::Lookups;
+using embedding::Maybe;
+using embedding::Mode;
+using embedding::Placement;
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpInputList;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::tstring;
+
+Ints IntsOf(const Tensor& tensor) {
+  return {tensor.data(), tensor.dtype() == tensorflow::DT_INT64, tensor.NumElements()};
+}
+Floats FloatsOf(const Tensor& tensor) {
+  return {tensor.data(), tensor.dtype() == tensorflow::DT_DOUBLE, tensor.NumElements()};
+}
+
+absl::Status ReadMode(OpKernelContext* context, Mode configured, Mode* mode) {
+  const Tensor* tensor;
+  if (auto status = context->input("mode_override", &tensor); !status.ok()) return status;
+  if (tensor->NumElements() != 1) {
+    return Invalid("mode_override",
+                   "must be a scalar, has the shape " + tensor->shape().DebugString());
+  }
+  const tstring& name = tensor->flat<tstring>()(0);
+  if (name == "unspecified") {
+    *mode = configured;
+  } else if (name == "train") {
+    *mode = Mode::kTraining;
+  } else if (name == "inference") {
+    *mode = Mode::kInference;
+  } else {
+    return Invalid("mode_override", "must be 'unspecified', 'train' or 'inference', is '" +
+                                        std::string(name) + "'");
+  }
+  if (*mode != Mode::kInference && configured == Mode::kInference) {
+    return Invalid("mode_override", "the embeddings are configured for inference, and cannot "
+                                    "be trained");
+  }
+  return absl::OkStatus();
+}
+
+// Ids by feature, or by input of the legacy form; and what keeps them alive, if they are in
+// no tensor of the op.
+struct Inputs {
+  std::vector<Lookups> list;
+  std::shared_ptr<const void> owner;
+};
+
+// What the ops have in common: which core, which mode, which combiners. The ids of a
+// feature, or of an input of the legacy form, are a subclass's business.
+class EnqueueOp : public AsyncOpKernel {
+ public:
+  explicit EnqueueOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+    ordinal_is_input_ = !context->HasAttr("device_ordinal");
+    if (!ordinal_is_input_) {
+      OP_REQUIRES_OK(context, context->GetAttr("device_ordinal", &device_ordinal_));
+    }
+    std::vector<std::string> combiners;
+    if (context->HasAttr("combiners")) {
+      OP_REQUIRES_OK(context, context->GetAttr("combiners", &combiners));
+    }
+    for (const std::string& name : combiners) {
+      OP_REQUIRES(context, name == "sum" || name == "mean" || name == "sqrtn",
+                  Invalid("combiners", "each must be 'sum', 'mean' or 'sqrtn', one is '" +
+                                           name + "'"));
+      combiners_.push_back(name == "sum"    ? Combiner::kSum
+                           : name == "mean" ? Combiner::kMean
+                                            : Combiner::kSqrtN);
+    }
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    std::shared_ptr<Engine> engine;
+    OP_REQUIRES_OK_ASYNC(context, EmbeddingSystem::Get().Find("", &engine), done);
+    int64_t core;
+    OP_REQUIRES_OK_ASYNC(context, ReadCore(context, *engine, &core), done);
+    auto batch = std::make_shared<Batch>();
+    OP_REQUIRES_OK_ASYNC(context, ReadBatch(context, engine->configuration(), batch.get()),
+                         done);
+    Waiting::Start(
+        context, engine, std::move(done),
+        [&](Host* host, Engine::OnTurn on_turn) {
+          return engine->Enqueue(
+              host, core, std::move(*batch),
+              [on_turn = std::move(on_turn)](Maybe refusal) { on_turn(std::move(refusal), {}); });
+        },
+        [](Host*, const Engine::Turn&) { return Maybe(); });
+  }
+
+ protected:
+  Combiner CombinerOf(const Configuration& configuration, int64_t feature) const {
+    return combiners_.empty() ? Combiner::kSum
+                              : combiners_[configuration.features[feature].table];
+  }
+
+  // Checks what can be told without looking at ids.
+  virtual absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const = 0;
+
+  // By input, where it goes: for the legacy form of ops whose inputs name their tables.
+  virtual absl::Status Place(const Configuration&, size_t, std::vector<Placement>*) const {
+    return absl::OkStatus();
+  }
+  virtual int64_t TableOf(const Configuration& configuration, size_t input) const {
+    return configuration.features[input].table;
+  }
+
+ private:
+  absl::Status ReadCore(OpKernelContext* context, const Engine& engine, int64_t* core) const {
+    *core = device_ordinal_;
+    if (ordinal_is_input_) {
+      const Tensor* ordinal;
+      if (auto status = context->input("device_ordinal", &ordinal); !status.ok()) return status;
+      if (ordinal->NumElements() != 1) {
+        return Invalid("device_ordinal",
+                       "must be a scalar, has the shape " + ordinal->shape().DebugString());
+      }
+      *core = ordinal->flat<int32_t>()(0);
+    }
+    if (*core == -1) *core = CoreOfDevice(context);
+    return ToStatus(engine.CheckCore(*core));
+  }
+
+  absl::Status ReadBatch(OpKernelContext* context, const Configuration& configuration,
+                         Batch* batch) const {
+    if (auto status = ReadMode(context, configuration.mode, &batch->mode); !status.ok()) {
+      return status;
+    }
+    if (!combiners_.empty() && combiners_.size() != configuration.tables.size()) {
+      return Invalid("combiners", absl::StrCat("must be one for each of the ",
+                                               configuration.tables.size(),
+                                               " tables or none, are ", combiners_.size()));
+    }
+    Inputs read;
+    const std::vector<Lookups>& inputs = read.list;
+    std::vector<Placement> places;
+    try {
+      if (auto status = ReadInputs(context, &read); !status.ok()) return status;
+      if (auto status = Place(configuration, inputs.size(), &places); !status.ok()) {
+        return status;
+      }
+      if (places.empty() && inputs.size() != configuration.features.size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("there must be one input for each of the ",
+                         configuration.features.size(),
+                         configuration.legacy ? " tables" : " features",
+                         " of the configuration, there are ", inputs.size()));
+      }
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError("no memory for the ids of a batch");
+    }
+    batch->features.resize(configuration.features.size());
+    std::vector<Maybe> refusals(batch->features.size());
+    DeviceHost host(context);
+    host.For(static_cast<int64_t>(batch->features.size()), [&](int64_t f) {
+      try {
+        refusals[f] = MakeBags(configuration, f, inputs, places, &batch->features[f]);
+      } catch (const std::bad_alloc&) {
+        refusals[f] = embedding::OutOfMemory(DescribeFeature(configuration, f) +
+                                             ": no memory for its ids");
+      }
+    });
+    for (const Maybe& refusal : refusals) {
+      if (refusal) return ToStatus(refusal);
+    }
+    return absl::OkStatus();
+  }
+
+  Maybe MakeBags(const Configuration& configuration, int64_t feature,
+                 const std::vector<Lookups>& inputs, const std::vector<Placement>& places,
+                 embedding::Bags* bags) const {
+    const Combiner combiner = CombinerOf(configuration, feature);
+    if (places.empty()) {
+      return embedding::MakeBags(configuration, feature, inputs[feature], combiner, bags);
+    }
+    std::vector<Lookups> own;
+    std::vector<Placement> own_places;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (TableOf(configuration, i) != configuration.features[feature].table) continue;
+      own.push_back(inputs[i]);
+      own_places.push_back(places[i]);
+    }
+    return embedding::MakeBags(configuration, feature, own, own_places, combiner, bags);
+  }
+
+  bool ordinal_is_input_ = false;
+  int64_t device_ordinal_ = -1;
+  std::vector<Combiner> combiners_;
+};
+
+// One int32 vector a feature: one id a sample.
+class EnqueueIntegerOp : public EnqueueOp {
+ public:
+  using EnqueueOp::EnqueueOp;
+
+ protected:
+  absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
+    OpInputList batch;
+    if (auto status = context->input_list("batch", &batch); !status.ok()) return status;
+    for (const Tensor& ids : batch) {
+      inputs->list.emplace_back();
+      inputs->list.back().ids = IntsOf(ids);
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Three lists: where ids belong, ids, weights.
+class EnqueueTripleOp : public EnqueueOp {
+ public:
+  EnqueueTripleOp(OpKernelConstruction* context, const char* where)
+      : EnqueueOp(context), where_(where) {}
+
+ protected:
+  // The form of an input, from the tensor that says where its ids belong.
+  virtual absl::Status ReadForm(const std::string& name, const Tensor& where,
+                                const Tensor& ids, Lookups* input) const = 0;
+
+  absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
+    OpInputList where, ids, weights;
+    if (auto status = context->input_list(where_, &where); !status.ok()) return status;
+    if (auto status = context->input_list("embedding_indices", &ids); !status.ok()) {
+      return status;
+    }
+    if (auto status = context->input_list("aggregation_weights", &weights); !status.ok()) {
+      return status;
+    }
+    for (int i = 0; i < ids.size(); ++i) {
+      Lookups input;
+      input.where = IntsOf(where[i]);
+      input.ids = IntsOf(ids[i]);
+      input.weights = FloatsOf(weights[i]);
+      if (auto status = ReadForm(absl::StrCat(where_, "[", i, "]"), where[i], ids[i], &input);
+          !status.ok()) {
+        return status;
+      }
+      inputs->list.push_back(input);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadIndices(const std::string& name, const Tensor& where,
+                                  const Tensor& ids, Lookups* input) {
+    input->form = Lookups::Form::kIndices;
+    input->rank = where.dim_size(1);
+    if (where.dim_size(0) == ids.NumElements()) return absl::OkStatus();
+    return Invalid(name, absl::StrCat("must have one row for each of the ", ids.NumElements(),
+                                      " ids, has the shape ", where.shape().DebugString()));
+  }
+
+ private:
+  const char* const where_;
+};
+
+// A vector of samples, one for each id.
+class EnqueueSparseOp : public EnqueueTripleOp {
+ public:
+  explicit EnqueueSparseOp(OpKernelConstruction* context)
+      : EnqueueTripleOp(context, "sample_indices") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+                        Lookups* input) const override {
+    input->form = Lookups::Form::kSamples;
+    if (where.NumElements() == ids.NumElements()) return absl::OkStatus();
+    return Invalid(name, absl::StrCat("must be as many as ids, ", ids.NumElements(), ", are ",
+                                      where.NumElements()));
+  }
+};
+
+// Dense, sparse and ragged tensors, told apart by shape.
+class EnqueueArbitraryOp : public EnqueueTripleOp {
+ public:
+  explicit EnqueueArbitraryOp(OpKernelConstruction* context)
+      : EnqueueTripleOp(context, "sample_indices_or_row_splits") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+                        Lookups* input) const override {
+    if (where.dims() == 2) return ReadIndices(name, where, ids, input);
+    if (where.dims() != 1) {
+      return Invalid(name, "must be of rank 1 or 2, has the shape " +
+                               where.shape().DebugString());
+    }
+    input->form =
+        where.NumElements() == 0 ? Lookups::Form::kDense : Lookups::Form::kSplits;
+    if (input->form == Lookups::Form::kDense && input->weights.size != 0) {
+      return Invalid(name, "a dense input takes no weights");
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Inputs that name their tables: in the legacy form, features of a table lie side by side.
+class EnqueueByTableOp : public EnqueueTripleOp {
+ public:
+  EnqueueByTableOp(OpKernelConstruction* context, const char* where)
+      : EnqueueTripleOp(context, where) {
+    OP_REQUIRES_OK(context, context->GetAttr("table_ids", &table_ids_));
+    OP_REQUIRES_OK(context, context->GetAttr("max_sequence_lengths", &lengths_));
+    OP_REQUIRES_OK(context, context->GetAttr("num_features", &counts_));
+    int n;
+    OP_REQUIRES_OK(context, context->GetAttr("N", &n));
+    const size_t inputs = static_cast<size_t>(n);
+    OP_REQUIRES(context, table_ids_.size() == inputs,
+                Invalid("table_ids", absl::StrCat("must be one for each of the ", inputs,
+                                                  " inputs, are ", table_ids_.size())));
+    OP_REQUIRES(context, lengths_.empty() || lengths_.size() == inputs,
+                Invalid("max_sequence_lengths",
+                        absl::StrCat("must be one for each of the ", inputs,
+                                     " inputs or none, are ", lengths_.size())));
+    OP_REQUIRES(context, counts_.empty() || counts_.size() == inputs,
+                Invalid("num_features", absl::StrCat("must be one for each of the ", inputs,
+                                                     " inputs or none, are ",
+                                                     counts_.size())));
+    for (size_t i = 0; i < inputs; ++i) {
+      OP_REQUIRES(context, lengths_.empty() || lengths_[i] >= 0,
+                  Invalid("max_sequence_lengths",
+                          absl::StrCat("must not be negative, one is ", lengths_[i])));
+      OP_REQUIRES(context, counts_.empty() || counts_[i] > 0,
+                  Invalid("num_features",
+                          absl::StrCat("must be positive, one is ", counts_[i])));
+      OP_REQUIRES(context,
+                  lengths_.empty() || counts_.empty() || lengths_[i] == 0 || counts_[i] == 1,
+                  Invalid("num_features", "must be 1 for a sequence"));
+    }
+  }
+
+ protected:
+  int64_t TableOf(const Configuration&, size_t input) const override {
+    return table_ids_[input];
+  }
+
+  absl::Status Place(const Configuration& configuration, size_t inputs,
+                     std::vector<Placement>* places) const override {
+    const int64_t tables = static_cast<int64_t>(configuration.tables.size());
+    std::vector<int64_t> used(tables);
+    for (size_t i = 0; i < inputs; ++i) {
+      const int64_t table = table_ids_[i];
+      if (table < 0 || table >= tables) {
+        return Invalid("table_ids", absl::StrCat("each must be in [0, ", tables, "), one is ",
+                                                 table));
+      }
+      if (!configuration.legacy) {
+        if (auto status = CheckFeature(configuration, i); !status.ok()) return status;
+        continue;
+      }
+      Placement place;
+      place.sequence = lengths_.empty() ? 0 : lengths_[i];
+      place.count = counts_.empty() ? 1 : counts_[i];
+      place.stride = configuration.tables[table].features;
+      place.first = used[table];
+      used[table] += place.sequence > 0 ? place.sequence : place.count;
+      places->push_back(place);
+    }
+    if (!configuration.legacy) return absl::OkStatus();
+    for (int64_t t = 0; t < tables; ++t) {
+      if (used[t] == configuration.tables[t].features) continue;
+      return Invalid("table_ids",
+                     absl::StrCat("the inputs of ", Describe(configuration, t), " make ",
+                                  used[t], " features, its num_features is ",
+                                  configuration.tables[t].features));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Where features are described, the inputs are in their order.
+  absl::Status CheckFeature(const Configuration& configuration, size_t input) const {
+    if (input >= configuration.features.size()) return absl::OkStatus();  // Told elsewhere.
+    const embedding::FeatureConfig& feature = configuration.features[input];
+    if (feature.table != table_ids_[input]) {
+      return Invalid("table_ids",
+                     absl::StrCat("input ", input, " is ",
+                                  DescribeFeature(configuration, static_cast<int64_t>(input)),
+                                  ", and must be looked up there, not in table ",
+                                  table_ids_[input]));
+    }
+    const int64_t length = lengths_.empty() ? 0 : lengths_[input];
+    if (length != 0 && (feature.shape.size() < 2 || feature.shape.back() != length)) {
+      return Invalid("max_sequence_lengths",
+                     absl::StrCat("the input_shape of ",
+                                  DescribeFeature(configuration, static_cast<int64_t>(input)),
+                                  " must end in the length of its sequences, ", length));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<int64_t> table_ids_, lengths_, counts_;
+};
+
+class EnqueueSparseTensorOp : public EnqueueByTableOp {
+ public:
+  explicit EnqueueSparseTensorOp(OpKernelConstruction* context)
+      : EnqueueByTableOp(context, "sample_indices") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+                        Lookups* input) const override {
+    if (where.dims() == 2) return ReadIndices(name, where, ids, input);
+    return Invalid(name, "must be of rank 2, has the shape " + where.shape().DebugString());
+  }
+};
+
+class EnqueueRaggedTensorOp : public EnqueueByTableOp {
+ public:
+  explicit EnqueueRaggedTensorOp(OpKernelConstruction* context)
+      : EnqueueByTableOp(context, "sample_splits") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor&,
+                        Lookups* input) const override {
+    input->form = Lookups::Form::kSplits;
+    if (where.dims() == 1) return absl::OkStatus();
+    return Invalid(name, "must be of rank 1, has the shape " + where.shape().DebugString());
+  }
+};
+
+// One vector of strings a feature; each string is one sample, a SparseFeatures message as
+// SyntaxNet's sparse.proto has it: field 1 are ids (uint64), field 2 weights (float), and
+// no weights mean ones.
+class EnqueueSerializedOp : public EnqueueOp {
+ public:
+  using EnqueueOp::EnqueueOp;
+
+ protected:
+  absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
+    OpInputList batch;
+    if (auto status = context->input_list("batch", &batch); !status.ok()) return status;
+    auto parsed = std::make_shared<std::vector<Parsed>>(batch.size());
+    for (int i = 0; i < batch.size(); ++i) {
+      Parsed& input = (*parsed)[i];
+      input.splits.push_back(0);
+      const auto strings = batch[i].flat<tstring>();
+      for (int64_t s = 0; s < strings.size(); ++s) {
+        if (!Parse(strings(s), &input)) {
+          return Invalid(absl::StrCat("batch[", i, "]"),
+                         absl::StrCat("string ", s, " is no SparseFeatures message with as "
+                                                    "many weights as ids or none"));
+        }
+      }
+      Lookups lookups;
+      lookups.form = Lookups::Form::kSplits;
+      lookups.where = {input.splits.data(), true, static_cast<int64_t>(input.splits.size())};
+      lookups.ids = {input.ids.data(), true, static_cast<int64_t>(input.ids.size())};
+      lookups.weights = {input.weights.data(), false,
+                         static_cast<int64_t>(input.weights.size())};
+      inputs->list.push_back(lookups);
+    }
+    inputs->owner = std::move(parsed);
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Parsed {
+    std::vector<int64_t> splits, ids;
+    std::vector<float> weights;
+  };
+
+  static bool Parse(const tstring& bytes, Parsed* to) {
+    using Wire = google::protobuf::internal::WireFormatLite;
+    google::protobuf::io::CodedInputStream in(
+        reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+    size_t weights = 0;
+    const size_t first = to->ids.size();
+    const auto id = [&] {
+      uint64_t value;
+      if (!in.ReadVarint64(&value)) return false;
+      to->ids.push_back(static_cast<int64_t>(value));
+      return true;
+    };
+    const auto weight = [&] {
+      uint32_t bits;
+      if (!in.ReadLittleEndian32(&bits)) return false;
+      to->weights.push_back(Wire::DecodeFloat(bits));
+      ++weights;
+      return true;
+    };
+    const auto packed = [&](const auto& one) {
+      uint32_t size;
+      if (!in.ReadVarint32(&size)) return false;
+      const auto limit = in.PushLimit(static_cast<int>(size));
+      while (in.BytesUntilLimit() > 0) {
+        if (!one()) return false;
+      }
+      in.PopLimit(limit);
+      return true;
+    };
+    while (const uint32_t tag = in.ReadTag()) {
+      const int field = Wire::GetTagFieldNumber(tag);
+      const auto type = Wire::GetTagWireType(tag);
+      const bool list = type == Wire::WIRETYPE_LENGTH_DELIMITED;
+      const bool good = field == 1 && list                               ? packed(id)
+                        : field == 1 && type == Wire::WIRETYPE_VARINT    ? id()
+                        : field == 2 && list                             ? packed(weight)
+                        : field == 2 && type == Wire::WIRETYPE_FIXED32   ? weight()
+                                                                         : Wire::SkipField(&in, tag);
+      if (!good) return false;
+    }
+    if (!in.ConsumedEntireMessage()) return false;
+    const size_t ids = to->ids.size() - first;
+    if (weights != 0 && weights != ids) return false;
+    if (weights == 0 && !to->weights.empty()) to->weights.resize(to->ids.size(), 1);
+    if (weights != 0 && to->weights.size() != to->ids.size()) {
+      // Samples before this one had none: theirs are ones.
+      to->weights.insert(to->weights.begin(), to->ids.size() - to->weights.size(), 1);
+    }
+    to->splits.push_back(static_cast<int64_t>(to->ids.size()));
+    return true;
+  }
+};
+
+#define REGISTER(NAME, OP) \
+  REGISTER_KERNEL_BUILDER( \
+      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
+
+REGISTER("EnqueueTPUEmbeddingIntegerBatch", EnqueueIntegerOp);
+REGISTER("EnqueueTPUEmbeddingBatch", EnqueueSerializedOp);
+REGISTER("EnqueueTPUEmbeddingSparseBatch", EnqueueSparseOp);
+REGISTER("EnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
+REGISTER("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
+REGISTER("EnqueueTPUEmbeddingSparseTensorBatch", EnqueueSparseTensorOp);
+REGISTER("EnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
+REGISTER("DynamicEnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
+
+}  // namespace
+}  // namespace opwright

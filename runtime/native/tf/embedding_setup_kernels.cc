@@ -1,0 +1,319 @@
+// Setting up and shutting down: in one op, and in the chain of ops that TensorFlow replaces
+// it by, whose blobs say which configuration they belong to.
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/lib/random/random.h"
+#include "tensorflow/core/platform/fingerprint.h"
+#include "tensorflow/core/protobuf/tpu/topology.pb.h"
+#include "tf/embedding_system.h"
+#include "tf/status.h"
+
+namespace opwright {
+namespace {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+
+absl::Status WriteString(OpKernelContext* context, int i, std::string value) {
+  Tensor* output;
+  if (auto status = context->allocate_output(i, TensorShape({}), &output); !status.ok()) {
+    return status;
+  }
+  output->scalar<tstring>()() = std::move(value);
+  return absl::OkStatus();
+}
+
+absl::Status WriteBool(OpKernelContext* context, bool value) {
+  Tensor* output;
+  if (auto status = context->allocate_output(0, TensorShape({}), &output); !status.ok()) {
+    return status;
+  }
+  output->scalar<bool>()() = value;
+  return absl::OkStatus();
+}
+
+class ConfigureOp : public OpKernel {
+ public:
+  explicit ConfigureOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(config_));
+  }
+
+ private:
+  std::string config_;
+};
+
+class IsInitializedOp : public OpKernel {
+ public:
+  explicit IsInitializedOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, WriteBool(context, EmbeddingSystem::Get().Configured(config_)));
+  }
+
+ private:
+  std::string config_;
+};
+
+// The system is this process, with one core.
+class ConfigureSystemOp : public OpKernel {
+ public:
+  explicit ConfigureSystemOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("tpu_embedding_config", &config_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    EmbeddingSystem::Get().ShutDown();
+    if (!config_.empty()) {
+      OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(config_));
+    }
+    tensorflow::tpu::TopologyProto topology;
+    for (int i = 0; i < 4; ++i) {
+      topology.add_mesh_shape(1);  // x, y, z, core.
+      topology.add_device_coordinates(0);
+    }
+    topology.set_num_tasks(1);
+    topology.set_num_tpu_devices_per_task(1);
+    OP_REQUIRES_OK(context, WriteString(context, 0, topology.SerializeAsString()));
+  }
+
+ private:
+  std::string config_;
+};
+
+class ShutDownOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    EmbeddingSystem::Get().ShutDown();
+    if (context->num_outputs() == 1) OP_REQUIRES_OK(context, WriteBool(context, true));
+  }
+};
+
+// What one op of the chain hands to the next: its kind, the process and the configuration
+// that it is about, and for some a payload.
+struct Blob {
+  std::string kind;
+  uint64_t process = 0;
+  uint64_t configuration = 0;
+  int64_t hosts = 0;
+  std::string payload;
+
+  std::string Serialize() const {
+    return absl::StrCat("opwright ", kind, " ", absl::Hex(process), " ",
+                        absl::Hex(configuration), " ", hosts, "\n", payload);
+  }
+};
+
+uint64_t ThisProcess() {
+  static const uint64_t id = tensorflow::random::New64();
+  return id;
+}
+
+absl::Status ReadBlob(const char* argument, const char* kind, const tstring& bytes,
+                      Blob* blob) {
+  const absl::string_view all = bytes;
+  const size_t end = all.find('\n');
+  const std::vector<absl::string_view> words = absl::StrSplit(all.substr(0, end), ' ');
+  if (end == absl::string_view::npos || words.size() != 5 || words[0] != "opwright" ||
+      !absl::SimpleHexAtoi(words[2], &blob->process) ||
+      !absl::SimpleHexAtoi(words[3], &blob->configuration) ||
+      !absl::SimpleAtoi(words[4], &blob->hosts)) {
+    return Invalid(argument, absl::StrCat("is no ", kind,
+                                          " blob of this TensorFlow's embedding ops"));
+  }
+  if (words[1] != kind) {
+    return Invalid(argument, absl::StrCat("must be a ", kind, " blob, is a ", words[1],
+                                          " blob"));
+  }
+  blob->kind = kind;
+  blob->payload = std::string(all.substr(end + 1));
+  if (blob->process != ThisProcess()) {
+    return absl::UnimplementedError(
+        absl::StrCat(argument, " comes from another process; all hosts of an embedding system "
+                               "on CPUs are one process"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SameConfiguration(const char* argument, const Blob& a, const Blob& b) {
+  if (a.configuration == b.configuration) return absl::OkStatus();
+  return Invalid(argument, "belongs to another configuration than the blob before it");
+}
+
+// The common blob of a serialized configuration; its payload are canonical bytes.
+absl::Status MakeCommon(absl::string_view config, Blob* blob) {
+  embedding::Configuration configuration;
+  std::string canonical;
+  if (auto status = ReadConfiguration(config, &configuration, &canonical); !status.ok()) {
+    return status;
+  }
+  *blob = {"common", ThisProcess(), tensorflow::Fingerprint64(canonical), configuration.hosts,
+           canonical};
+  return absl::OkStatus();
+}
+
+class PartitionerOp : public OpKernel {
+ public:
+  explicit PartitionerOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Blob common;
+    OP_REQUIRES_OK(context, MakeCommon(config_, &common));
+    OP_REQUIRES_OK(context, WriteString(context, 0, common.Serialize()));
+  }
+
+ private:
+  std::string config_;
+};
+
+absl::Status ReadInput(OpKernelContext* context, const char* name, const char* kind,
+                       Blob* blob) {
+  const Tensor* tensor;
+  if (auto status = context->input(name, &tensor); !status.ok()) return status;
+  if (tensor->NumElements() != 1) {
+    return Invalid(name, "must be a scalar, has the shape " + tensor->shape().DebugString());
+  }
+  return ReadBlob(name, kind, tensor->flat<tstring>()(0), blob);
+}
+
+// All blobs of a list, which must be one a host and of one configuration.
+absl::Status ReadInputs(OpKernelContext* context, const char* name, const char* kind,
+                        Blob* first) {
+  OpInputList list;
+  if (auto status = context->input_list(name, &list); !status.ok()) return status;
+  for (int i = 0; i < list.size(); ++i) {
+    const std::string argument = absl::StrCat(name, "[", i, "]");
+    if (list[i].NumElements() != 1) {
+      return Invalid(argument,
+                     "must be a scalar, has the shape " + list[i].shape().DebugString());
+    }
+    Blob blob;
+    if (auto status = ReadBlob(argument.c_str(), kind, list[i].flat<tstring>()(0), &blob);
+        !status.ok()) {
+      return status;
+    }
+    if (i == 0) *first = blob;
+    if (auto status = SameConfiguration(argument.c_str(), blob, *first); !status.ok()) {
+      return status;
+    }
+  }
+  if (first->hosts != list.size()) {
+    return Invalid(name, absl::StrCat("must have one blob for each of the ", first->hosts,
+                                      " hosts, has ", list.size()));
+  }
+  return absl::OkStatus();
+}
+
+class MemoryOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    Blob blob;
+    OP_REQUIRES_OK(context, ReadInput(context, "common_config", "common", &blob));
+    blob.kind = "memory";
+    blob.payload.clear();
+    OP_REQUIRES_OK(context, WriteString(context, 0, blob.Serialize()));
+  }
+};
+
+class CollateOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    Blob blob;
+    OP_REQUIRES_OK(context, ReadInputs(context, "memory_configs", "memory", &blob));
+    blob.kind = "merged";
+    OP_REQUIRES_OK(context, WriteString(context, 0, blob.Serialize()));
+  }
+};
+
+class HostOp : public OpKernel {
+ public:
+  explicit HostOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Blob common, memory, given;
+    OP_REQUIRES_OK(context, ReadInput(context, "common_config", "common", &common));
+    OP_REQUIRES_OK(context, ReadInput(context, "memory_config", "merged", &memory));
+    OP_REQUIRES_OK(context, SameConfiguration("memory_config", memory, common));
+    OP_REQUIRES_OK(context, MakeCommon(config_, &given));
+    OP_REQUIRES_OK(context, SameConfiguration("config", given, common));
+    memory.kind = "network";
+    OP_REQUIRES_OK(context, WriteString(context, 0, memory.Serialize()));
+  }
+
+ private:
+  std::string config_;
+};
+
+class ConnectOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    Blob blob;
+    OP_REQUIRES_OK(context, ReadInputs(context, "network_configs", "network", &blob));
+  }
+};
+
+// The end of the chain, where the tables are made.
+class FinalizeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    Blob common, memory;
+    OP_REQUIRES_OK(context, ReadInput(context, "common_config", "common", &common));
+    OP_REQUIRES_OK(context, ReadInput(context, "memory_config", "merged", &memory));
+    OP_REQUIRES_OK(context, SameConfiguration("memory_config", memory, common));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(common.payload));
+    if (context->num_outputs() == 2) {
+      memory.kind = "partitions";
+      OP_REQUIRES_OK(context, WriteString(context, 0, memory.Serialize()));
+      memory.kind = "buffers";
+      OP_REQUIRES_OK(context, WriteString(context, 1, memory.Serialize()));
+    }
+  }
+};
+
+#define REGISTER(NAME, OP) \
+  REGISTER_KERNEL_BUILDER( \
+      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
+
+REGISTER("ConfigureTPUEmbedding", ConfigureOp);
+REGISTER("IsTPUEmbeddingInitialized", IsInitializedOp);
+REGISTER("ConfigureDistributedTPU", ConfigureSystemOp);
+REGISTER("ShutdownDistributedTPU", ShutDownOp);
+REGISTER("ShutdownTPUSystem", ShutDownOp);
+REGISTER("ExecuteTPUEmbeddingPartitioner", PartitionerOp);
+REGISTER("ConfigureTPUEmbeddingMemory", MemoryOp);
+REGISTER("CollateTPUEmbeddingMemory", CollateOp);
+REGISTER("ConfigureTPUEmbeddingHost", HostOp);
+REGISTER("ConnectTPUEmbeddingHosts", ConnectOp);
+REGISTER("FinalizeTPUEmbedding", FinalizeOp);
+REGISTER("FinalizeTPUEmbeddingV2", FinalizeOp);
+
+}  // namespace
+}  // namespace opwright

@@ -1,0 +1,43 @@
+// The embedding engine of this process: configured, used and shut down by the ops.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/embedding/engine.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf/embedding_config.h"
+
+namespace opwright {
+
+class EmbeddingSystem {
+ public:
+  static EmbeddingSystem& Get();
+
+  // Makes the tables. FailedPrecondition if there are some already: nothing is thrown away
+  // without ShutDown.
+  absl::Status Configure(absl::string_view config);
+  // Throws the tables away, and refuses whatever waits for a step. False: there were none.
+  bool ShutDown();
+
+  // Whether there are tables, and with a configuration, whether they are those.
+  bool Configured(absl::string_view config);
+
+  // The engine, for an op that was given this configuration; an empty one fits any engine.
+  absl::Status Find(absl::string_view config, std::shared_ptr<embedding::Engine>* engine);
+
+ private:
+  // Whether the bytes stand for the configuration in use.
+  bool Fits(absl::string_view config) const;
+
+  std::mutex mutex_;
+  std::shared_ptr<embedding::Engine> engine_;
+  std::string config_;     // As it was given,
+  std::string canonical_;  // and in bytes that can be compared.
+};
+
+// The core that an op works for, of those in the configuration: the number of its device.
+int64_t CoreOfDevice(tensorflow::OpKernelContext* context);
+
+}  // namespace opwright
