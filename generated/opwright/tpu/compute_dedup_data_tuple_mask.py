@@ -30,12 +30,19 @@ class ComputeDedupDataTupleMask(Op):
     The mask is what SplitDedupData and MergeDedupData take, serialized, as tuple_mask.
     It is known when the computation is compiled.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation, and the layout is the TPU's
+    own. On the CPU it is opwright's: two parts for each table, in the order of the
+    configuration. The first holds integers, the row that each sample looks up, the
+    second floats, its weight. Both are as long as the table has samples in a step: the
+    sum of its features' input_shape products, or batch_size_per_tensor_core *
+    num_features without feature descriptors, rounded up to a multiple of the cores that
+    share a replica's data where spmd_sharding is enabled.
 
-    InvalidArgument: `config` does not parse.
+    InvalidArgument: `config` does not parse. On the CPU also: a feature's table_id is
+    none of the tables; a size is not positive, or a table has 2^31 samples or more;
+    num_cores_per_replica is not positive.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         output_shape: int32, [num_elements, 2]. For each part of the tuple its type, 0

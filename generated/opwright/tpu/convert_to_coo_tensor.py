@@ -44,9 +44,10 @@ class ConvertToCooTensor(Op):
     InvalidArgument: `combiner` is none of the three; `values` is no vector; there are
     weights, but not one an id; a dense feature has ids, but not one a sample, or a
     ragged one does not have sample_count + 1 splits; the samples of a sparse one do not
-    ascend, or reach `sample_count`.
+    ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
+    the number of ids; an id is negative.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         row_ids: int32, [triples]. Sample of each triple.

@@ -64,9 +64,14 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     InvalidArgument: `combiner` is none of the three; `values` is no vector; there are
     weights, but not one an id; a dense feature has ids, but not one a sample, or a
     ragged one does not have sample_count + 1 splits; the samples of a sparse one do not
-    ascend, or reach `sample_count`.
+    ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
+    the number of ids; an id is negative.
 
-    InvalidArgument too if `num_sc_shards` is no power of two.
+    InvalidArgument too if `num_sc_shards` is no power of two, if `num_sc_per_chip` does
+    not divide `sample_count`, or if a row or a sample of the stack does not fit in
+    int32.
+
+    opwright brings kernels for CPU.
 
     Attributes:
         row_ids_list: list of `num_sc_per_chip` tensors, each int32, [triples]. Sample

@@ -55,11 +55,16 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
     the batch: SparseCore by SparseCore, minibatch by minibatch, shard by shard, where
     each shard's run starts at a multiple of 8 and is padded. `row_pointers` has the end
     of each run before padding, each minibatch's pointers padded to a multiple of 8 too.
-    What lies behind the unpadded sizes is undefined. XlaSparseDenseMatmulWithCsrInput
-    takes the result.
+    What lies behind the unpadded sizes is undefined; opwright's kernel pads it, too.
+    XlaSparseDenseMatmulWithCsrInput takes the result.
 
     InvalidArgument: the size of the buffers is no multiple of 8; `id_counts_list` has
-    other lengths than the two allowed; the ids do not fit and must not be dropped.
+    other lengths than the two allowed, or lengths that differ, or does not ascend from
+    0 to at most the number of triples; the three lists of triples differ in length;
+    `splits` is negative, makes more minibatches than there is room for, or several
+    without counts of divisions; the ids do not fit and must not be dropped.
+
+    opwright brings kernels for CPU.
 
     Attributes:
         row_pointers: int32, [max_minibatches_per_sc * num_sc_per_chip * roundup(shards,

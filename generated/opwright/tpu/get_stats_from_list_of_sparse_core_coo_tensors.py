@@ -50,7 +50,11 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
     SortListOfSparseCoreCooTensors must be at least, for this batch.
 
     FailedPrecondition: the number of SparseCores is no power of two. InvalidArgument:
-    the lists of a feature differ in length.
+    the lists of a feature differ in length, `sample_count_list` or `col_offset_list`
+    does not have an element a feature, a sample or a row is negative, a row is not
+    below `table_vocab_size`.
+
+    opwright brings kernels for CPU.
 
     Attributes:
         max_ids_per_sparse_core: int32, []. Most triples that any shard gets.

@@ -58,19 +58,22 @@ class MergeDedupData(Op):
     that the mask lists, in its order, for XlaRecvTPUEmbeddingActivations and
     XlaSendTPUEmbeddingGradients.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the result is a
+    variant that only SplitDedupData reads, and one device stands for all cores of a
+    replica: with sharding, too, it has the parts whole.
 
     InvalidArgument: an input is not a vector, its length is not the sum over the mask,
     or the mask does not parse or has a type other than 0 and 1; with sharding, a length
     that the cores of a replica do not divide.
+
+    opwright brings kernels for CPU.
 
     `integer_type`: int32, int64, uint32 or uint64.
 
     `float_type`: float16, bfloat16 or float32.
 
     Attributes:
-        output: variant, []. XLA tuple of the parts.
+        output: variant, []. The parts; an XLA tuple on TPUs.
     """
 
     OP_NAME = "MergeDedupData"

@@ -51,8 +51,11 @@ class SortListOfSparseCoreCooTensors(Op):
 
     FailedPrecondition: the number of SparseCores is no power of two. InvalidArgument:
     the lists of a feature differ in length, `sample_count_list` or `col_offset_list`
-    does not have an element a feature, or a shard gets more triples or distinct rows
-    than the limits allow.
+    does not have an element a feature, a sample or a row is negative, a row is not
+    below `table_vocab_size`, or a shard gets more triples or distinct rows than the
+    limits allow.
+
+    opwright brings kernels for CPU.
 
     Attributes:
         sorted_row_ids: int32, [sorted]. Sample of each triple within the SparseCore.

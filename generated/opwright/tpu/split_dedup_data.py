@@ -66,11 +66,14 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
     outputs are sums over the mask. For the mask [[0, 2], [1, 1], [0, 1]] a tuple ([1,
     2], [0.1], [3]) becomes [1, 2, 3] and [0.1]. MergeDedupData is the inverse.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it takes what
+    MergeDedupData returned.
 
     InvalidArgument: the mask does not parse or is no matrix, has a type other than 0
-    and 1, or does not have a row for each part; or a part of the tuple is not a vector.
+    and 1, or does not have a row for each part; or a part of the tuple is not a vector,
+    or on the CPU not one of the length and dtype that the mask says.
+
+    opwright brings kernels for CPU.
 
     `integer_type`: int32, int64, uint32 or uint64.
 

@@ -47,10 +47,14 @@ class XlaSparseCoreAdam(Op):
 
     The moments are returned in the order second, first, unlike in the other ops.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
+    buffers that it was given wherever nobody else holds them, and of equal indices the
+    last one wins.
 
-    Stateful.
+    InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
+    below.
+
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, [rows, feature_width]. The table after the

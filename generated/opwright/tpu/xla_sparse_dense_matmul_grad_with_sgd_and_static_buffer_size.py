@@ -60,14 +60,22 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
     The limits on ids are attrs, so that the op can be compiled without asking the TPU
     runtime.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run, or has no room for the
+    minibatches; a triple's sample or row lies outside of a SparseCore's samples or
+    rows; the SparseCores do not divide the samples or the table's rows; `learning_rate`
+    is no scalar; a SparseCore asks a shard for more triples or rows in a minibatch than
+    the limits allow.
 
-    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`.
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
+    CPU.
 
     Attributes:
         updated_embedding_table: float32, [rows, width]. The table after the update.
@@ -86,8 +94,8 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
                 not above `clip_weight_max`.
             clip_weight_max: float. Upper limit to which updated weights are clipped.
             num_sparsecores_per_device: int. SparseCores of a device; -1 asks the TPU's
-                topology. Without a topology it must be given; with one it must agree
-                with it. A power of two.
+                topology, with which a given number must agree, and means 4 on the CPU.
+                A power of two.
         """
 
         __slots__ = ("clip_weight_min", "clip_weight_max", "num_sparsecores_per_device")

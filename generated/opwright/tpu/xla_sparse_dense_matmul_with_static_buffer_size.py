@@ -49,17 +49,32 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
       activations[sample] = sum of gain * table[row]
                             over the triples of the sample
 
+    With simulated quantization of n levels from low to high, a value x of the table
+    counts as
+
+      floor((min(max(x, low), high) - low) / step + 1/2) * step + low
+      with step = (high - low) / (n - 1)
+
     Rows are dealt to the SparseCores of the system by row % shards; each asks the
     others for its samples' rows.
 
     The limits on ids are attrs, so that the op can be compiled without asking the TPU
     runtime.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
 
     InvalidArgument: `num_sparsecores_per_device` disagrees with the topology or is no
-    power of two; an input does not have the rank in its shape.
+    power of two; an input does not have the rank in its shape. On the CPU too:
+    `row_pointers` does not ascend from run to run, or has no room for the minibatches;
+    a triple's sample or row lies outside of a SparseCore's samples or rows; the
+    SparseCores do not divide the samples or the table's rows; the settings of
+    quantization make no levels; a SparseCore asks a shard for more triples or rows in a
+    minibatch than the limits allow.
+
+    opwright brings kernels for CPU.
 
     Attributes:
         activations: float32, [input_size, width]. Sum of each sample's rows, each times
@@ -76,8 +91,8 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
 
         Attributes:
             num_sparsecores_per_device: int. SparseCores of a device; -1 asks the TPU's
-                topology. Without a topology it must be given; with one it must agree
-                with it. A power of two.
+                topology, with which a given number must agree, and means 4 on the CPU.
+                A power of two.
         """
 
         __slots__ = ("num_sparsecores_per_device",)
@@ -140,8 +155,8 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
             quantization_config_high: float. Upper end to which values are clipped
                 before they are quantized.
             quantization_config_num_buckets: int. At least 0. Number of levels between
-                the ends, for simulated quantization; 0 turns it off, and the ends are
-                ignored.
+                the ends, for simulated quantization, at least 2; 0 turns it off, and
+                the ends are ignored.
             max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
             max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a

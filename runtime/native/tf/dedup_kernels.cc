@@ -1,0 +1,282 @@
+// The ops about deduplication data on the CPU: its layout, and its conversion from and to
+// two vectors.
+//
+// A TPU keeps its layout to itself. Here a step's data has two parts for each table, in the
+// configuration's order: the row of each sample, as integers, and its weight, as floats.
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.pb.h"
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/framework/variant_encode_decode.h"
+#include "tensorflow/core/framework/variant_op_registry.h"
+#include "tensorflow/core/framework/variant_tensor_data.h"
+#include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
+#include "tf/embedding_config.h"
+#include "tf/status.h"
+
+namespace opwright {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tpu::TPUEmbeddingConfiguration;
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+struct Part {
+  bool is_float;
+  int64_t length;
+};
+
+// The parts, as vectors: what stands for XLA's tuple.
+struct DedupTuple {
+  std::vector<Tensor> parts;
+
+  std::string TypeName() const { return "opwright::DedupTuple"; }
+  std::string DebugString() const {
+    return TypeName() + " of " + std::to_string(parts.size()) + " parts";
+  }
+  void Encode(tensorflow::VariantTensorData* data) const {
+    data->set_type_name(TypeName());
+    for (const Tensor& part : parts) *data->add_tensors() = part;
+  }
+  bool Decode(const tensorflow::VariantTensorData& data) {
+    parts = data.tensors();
+    return true;
+  }
+};
+REGISTER_UNARY_VARIANT_DECODE_FUNCTION(DedupTuple, "opwright::DedupTuple");
+
+absl::Status ParseConfig(const std::string& bytes, TPUEmbeddingConfiguration* config) {
+  if (config->ParseFromString(bytes)) return absl::OkStatus();
+  return Invalid("config", "is no serialized TPUEmbeddingConfiguration");
+}
+
+// Cores that share a replica's data, among which each part is divided; 1: none.
+absl::Status ReadSharding(const TPUEmbeddingConfiguration& config, int64_t* cores) {
+  *cores = 1;
+  if (!config.spmd_sharding().enabled()) return absl::OkStatus();
+  *cores = config.spmd_sharding().num_cores_per_replica();
+  if (*cores > 0) return absl::OkStatus();
+  return Invalid("config", "spmd_sharding.num_cores_per_replica must be at least 1, is " +
+                               std::to_string(*cores));
+}
+
+absl::Status Layout(const std::string& bytes, std::vector<Part>* parts) {
+  embedding::Configuration configuration;
+  TF_RETURN_IF_ERROR(ReadConfiguration(bytes, &configuration, nullptr));
+  TPUEmbeddingConfiguration config;
+  TF_RETURN_IF_ERROR(ParseConfig(bytes, &config));
+  int64_t cores;
+  TF_RETURN_IF_ERROR(ReadSharding(config, &cores));
+  std::vector<int64_t> samples(configuration.tables.size());
+  for (const embedding::FeatureConfig& feature : configuration.features) {
+    int64_t& sum = samples[feature.table];
+    sum += feature.samples();
+    if (sum <= kMaxInt - cores) continue;
+    return Invalid("config", Describe(configuration, feature.table) + ": with " +
+                                 std::to_string(cores) + " cores a replica, " +
+                                 std::to_string(sum) + " samples are too many");
+  }
+  for (const int64_t count : samples) {
+    const int64_t length = (count + cores - 1) / cores * cores;
+    parts->push_back({false, length});
+    parts->push_back({true, length});
+  }
+  return absl::OkStatus();
+}
+
+// What the configuration alone decides.
+class LayoutOp : public OpKernel {
+ public:
+  explicit LayoutOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string bytes;
+    OP_REQUIRES_OK(context, context->GetAttr("config", &bytes));
+    OP_REQUIRES_OK(context, Layout(bytes, &parts_));
+  }
+
+ protected:
+  std::vector<Part> parts_;
+};
+
+class SizeOp : public LayoutOp {
+ public:
+  using LayoutOp::LayoutOp;
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* size;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &size));
+    size->scalar<int32_t>()() = static_cast<int32_t>(parts_.size());
+  }
+};
+
+class TupleMaskOp : public LayoutOp {
+ public:
+  using LayoutOp::LayoutOp;
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* output;
+    const int64_t parts = static_cast<int64_t>(parts_.size());
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({parts, 2}), &output));
+    auto mask = output->matrix<int32_t>();
+    for (int64_t i = 0; i < parts; ++i) {
+      mask(i, 0) = parts_[i].is_float ? 1 : 0;
+      mask(i, 1) = static_cast<int32_t>(parts_[i].length);
+    }
+  }
+};
+
+// Both directions of the conversion. One device stands for all cores of a replica, so that
+// the parts are whole even where a TPU's cores have a share each.
+class ConversionOp : public OpKernel {
+ public:
+  explicit ConversionOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("integer_type", &integer_type_));
+    OP_REQUIRES_OK(context, context->GetAttr("float_type", &float_type_));
+    std::string mask, bytes;
+    OP_REQUIRES_OK(context, context->GetAttr("tuple_mask", &mask));
+    OP_REQUIRES_OK(context, ReadMask(mask));
+    OP_REQUIRES_OK(context, context->GetAttr("config", &bytes));
+    TPUEmbeddingConfiguration config;
+    OP_REQUIRES_OK(context, ParseConfig(bytes, &config));
+    int64_t cores;
+    OP_REQUIRES_OK(context, ReadSharding(config, &cores));
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      OP_REQUIRES(context, parts_[i].length % cores == 0,
+                  Invalid("tuple_mask", "the " + std::to_string(cores) +
+                                            " cores of a replica must divide each length; "
+                                            "that of part " +
+                                            std::to_string(i) + " is " +
+                                            std::to_string(parts_[i].length)));
+      totals_[parts_[i].is_float] += parts_[i].length;
+    }
+  }
+
+ protected:
+  tensorflow::DataType type(bool is_float) const {
+    return is_float ? float_type_ : integer_type_;
+  }
+
+  std::vector<Part> parts_;
+  int64_t totals_[2] = {0, 0};
+
+ private:
+  absl::Status ReadMask(const std::string& bytes) {
+    tensorflow::TensorProto proto;
+    Tensor tensor;
+    if (!proto.ParseFromString(bytes) || proto.dtype() != tensorflow::DT_INT32 ||
+        !tensor.FromProto(proto)) {
+      return Invalid("tuple_mask", "is no serialized TensorProto of int32");
+    }
+    // An empty mask may lack its second dimension.
+    if (tensor.dims() > 0 && tensor.dim_size(0) == 0) return absl::OkStatus();
+    if (tensor.dims() != 2 || tensor.dim_size(1) != 2) {
+      return Invalid("tuple_mask", "must have the shape [parts, 2], has " +
+                                       tensor.shape().DebugString());
+    }
+    const auto mask = tensor.matrix<int32_t>();
+    for (int64_t i = 0; i < tensor.dim_size(0); ++i) {
+      if ((mask(i, 0) != 0 && mask(i, 0) != 1) || mask(i, 1) < 0) {
+        return Invalid("tuple_mask", "part " + std::to_string(i) +
+                                         " must be 0, an integer, or 1, a float, and have a "
+                                         "length of at least 0, is [" +
+                                         std::to_string(mask(i, 0)) + ", " +
+                                         std::to_string(mask(i, 1)) + "]");
+      }
+      parts_.push_back({mask(i, 0) == 1, mask(i, 1)});
+    }
+    return absl::OkStatus();
+  }
+
+  tensorflow::DataType integer_type_, float_type_;
+};
+
+class MergeOp : public ConversionOp {
+ public:
+  using ConversionOp::ConversionOp;
+
+  void Compute(OpKernelContext* context) override {
+    const char* const names[] = {"integer_tensor", "float_tensor"};
+    for (int i = 0; i < 2; ++i) {
+      const TensorShape& shape = context->input(i).shape();
+      OP_REQUIRES(context, shape == TensorShape({totals_[i]}),
+                  Invalid(names[i], "must have the shape [" + std::to_string(totals_[i]) +
+                                        "], as tuple_mask says, has " + shape.DebugString()));
+    }
+    DedupTuple tuple;
+    int64_t at[2] = {0, 0};
+    for (const Part& part : parts_) {
+      int64_t& begin = at[part.is_float];
+      tuple.parts.push_back(context->input(part.is_float).Slice(begin, begin + part.length));
+      begin += part.length;
+    }
+    Tensor* output;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &output));
+    output->scalar<tensorflow::Variant>()() = std::move(tuple);
+  }
+};
+
+class SplitOp : public ConversionOp {
+ public:
+  using ConversionOp::ConversionOp;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& input = context->input(0);
+    const DedupTuple* const tuple =
+        input.dims() == 0 ? input.scalar<tensorflow::Variant>()().get<DedupTuple>() : nullptr;
+    OP_REQUIRES(context, tuple,
+                Invalid("input", "must be a scalar that MergeDedupData returned, is " +
+                                     input.DebugString()));
+    OP_REQUIRES(context, tuple->parts.size() == parts_.size(),
+                Invalid("tuple_mask", "has " + std::to_string(parts_.size()) +
+                                          " parts, input has " +
+                                          std::to_string(tuple->parts.size())));
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const Tensor& part = tuple->parts[i];
+      const tensorflow::DataType wanted = type(parts_[i].is_float);
+      OP_REQUIRES(context,
+                  part.dtype() == wanted && part.shape() == TensorShape({parts_[i].length}),
+                  Invalid("tuple_mask",
+                          "says that part " + std::to_string(i) + " is a vector of " +
+                              std::to_string(parts_[i].length) + " " +
+                              tensorflow::DataTypeString(wanted) + ", it has the shape " +
+                              part.shape().DebugString() + " and the dtype " +
+                              tensorflow::DataTypeString(part.dtype())));
+    }
+    char* to[2];
+    for (int i = 0; i < 2; ++i) {
+      Tensor* output;
+      OP_REQUIRES_OK(context, context->allocate_output(i, TensorShape({totals_[i]}), &output));
+      to[i] = static_cast<char*>(output->data());
+    }
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const Tensor& part = tuple->parts[i];
+      const size_t bytes = part.NumElements() * tensorflow::DataTypeSize(part.dtype());
+      char*& at = to[parts_[i].is_float];
+      if (bytes > 0) std::memcpy(at, part.data(), bytes);
+      at += bytes;
+    }
+  }
+};
+
+#define REGISTER(NAME, OP)                                                               \
+  REGISTER_KERNEL_BUILDER(                                                               \
+      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
+
+REGISTER("ComputeDedupDataSize", SizeOp);
+REGISTER("ComputeDedupDataSizeV2", SizeOp);
+REGISTER("ComputeDedupDataTupleMask", TupleMaskOp);
+REGISTER("ComputeDedupDataTupleMaskV2", TupleMaskOp);
+REGISTER("MergeDedupData", MergeOp);
+REGISTER("SplitDedupData", SplitOp);
+
+}  // namespace
+}  // namespace opwright

@@ -1,0 +1,101 @@
+"""A kernel of TensorFlow's own, as a build for TPUs may have, runs instead of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from opwright.tpu import compute_dedup_data_size
+
+# Registered as TensorFlow registers its own: with the default priority.
+OTHER = """
+#include "tensorflow/core/framework/op_kernel.h"
+
+class Other : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    context->SetStatus(absl::UnavailableError("it is the other kernel that runs"));
+  }
+};
+REGISTER_KERNEL_BUILDER(Name("ComputeDedupDataSize").Device("CPU"), Other);
+REGISTER_KERNEL_BUILDER(Name("XlaSparseDenseMatmulWithCsrInput")
+                            .Device("CPU")
+                            .TypeConstraint<float>("T"),
+                        Other);
+"""
+
+CALL = """
+import tensorflow as tf
+{load}
+
+def message(op, *arguments, **attrs):
+    try:
+        op(*arguments, **attrs)
+    except tf.errors.OpError as error:
+        return error.message
+    return "ran"
+
+def lookup(dtype):
+    return message(
+        tf.raw_ops.XlaSparseDenseMatmulWithCsrInput,
+        row_pointers=[0] * 8, sorted_sample_ids=tf.zeros([0], tf.int32),
+        sorted_token_ids=tf.zeros([0], tf.int32), sorted_gains=tf.zeros([0]),
+        embedding_table=tf.zeros([4, 2], dtype), input_size=4, table_name="",
+        quantization_config_low=0.0, quantization_config_high=0.0,
+        quantization_config_num_buckets=0,
+        num_minibatches_per_physical_sparse_core=1, num_sparsecores_per_device=1)
+
+print(message(opwright.tpu.compute_dedup_data_size, b""))
+print(lookup(tf.float32))
+print(lookup(tf.int32))
+print(message(opwright.tpu.compute_dedup_data_tuple_mask, b""))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("other")
+    source, built = folder / "other.cc", folder / "other.so"
+    source.write_text(OTHER, "utf-8")
+    compiler = sysconfig.get_config_var("CXX").split()[0]
+    subprocess.run(
+        [
+            compiler,
+            *("-shared", "-fPIC", "-O0", "-w", "-o", str(built), str(source)),
+            *tf.sysconfig.get_compile_flags(),
+            *tf.sysconfig.get_link_flags(),
+        ],
+        check=True,
+    )
+    return built
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_the_other_kernel_runs(library: Path, first: str) -> None:
+    ours, theirs = "import opwright.tpu", f"tf.load_op_library({str(library)!r})"
+    load = [ours, theirs] if first == "ours" else [theirs, ours]
+    done = subprocess.run(
+        [sys.executable, "-c", CALL.format(load="\n".join(load))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    size, floats, integers, mask = done.stdout.splitlines()
+    assert "it is the other kernel that runs" in size
+    assert "it is the other kernel that runs" in floats
+    # What the other library leaves empty, ours still serves.
+    assert integers == "ran"
+    assert "config is empty" in mask
+
+
+def test_alone_ours_runs() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="config is empty"):
+        compute_dedup_data_size(b"")
