@@ -251,7 +251,7 @@ def test_sequences(kind: str) -> None:
         found = receive(system, proto)
         check_activations(system, tables, [lookup], found)
         padded = tf.RaggedTensor.from_row_splits(ids, splits).to_tensor(
-            -1, [samples, length]
+            -1, shape=[samples, length]
         )
         dense = tf.gather(tables[0]["parameters"], tf.maximum(padded, 0))
         dense = tf.where(padded[..., None] < 0, tf.zeros_like(dense), dense)

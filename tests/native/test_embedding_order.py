@@ -296,10 +296,11 @@ def test_a_session_gives_up_in_time() -> None:
     system = small()
     with configured(system) as proto, tf.Graph().as_default() as graph:
         outputs = receive(system, proto)
+        soon = tf.compat.v1.RunOptions(timeout_in_ms=100)
         with tf.compat.v1.Session(graph=graph) as session:
             start = time.perf_counter()
             with pytest.raises(tf.errors.DeadlineExceededError):
-                session.run(outputs, tf.compat.v1.RunOptions(timeout_in_ms=100))
+                session.run(outputs, options=soon)
             assert time.perf_counter() - start < 2
 
 
