@@ -56,8 +56,9 @@ sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 		$(BIN)/cmake -S . -B $$folder -G Ninja -DOPWRIGHT_TENSORFLOW=OFF \
 			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
-		$(BIN)/cmake --build $$folder --parallel $(JOBS) --target core_test && \
-		$$folder/core_test 60 || exit 1; \
+		$(BIN)/cmake --build $$folder --parallel $(JOBS) \
+			--target core_test --target embedding_core_test && \
+		$$folder/core_test 60 && $$folder/embedding_core_test 60 || exit 1; \
 	done
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.

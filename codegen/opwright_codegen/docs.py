@@ -180,7 +180,7 @@ def _facts(op: Op) -> Iterator[str]:
         names = " and ".join(device for device, _ in op.kernels)
         yield f"opwright brings kernels for {names}."
     if op.tpu_only is not None:
-        yield f"Runs on TPUs only: {op.tpu_only}."
+        yield f"TPU only: {op.tpu_only}."
 
 
 def _arg_type(arg: Arg) -> str:

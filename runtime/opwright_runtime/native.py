@@ -11,6 +11,7 @@ import ctypes
 import json
 import warnings
 from pathlib import Path
+from typing import TypedDict
 
 import tensorflow as tf
 
@@ -87,6 +88,35 @@ def use_isa(name: str) -> None:
     load()
     if not ctypes.CDLL(str(LIBRARY)).opwright_use_isa(name.encode()):
         raise ValueError(f"this processor has no kernels for {name!r}")
+
+
+class OptimizerFacts(TypedDict):
+    """What the kernels know of an optimizer of embedding tables.
+
+    Attributes:
+        field: its name in OptimizationParameters.
+        op_name: its name in LoadTPUEmbedding...Parameters; None if it has no such ops.
+        slots: as those ops name them, in their order.
+        hyper: fields of its message that the update reads.
+        formula: the update; None if tables are only stored.
+        source: where the update is published; None without one.
+    """
+
+    field: str
+    op_name: str | None
+    slots: list[str]
+    hyper: list[str]
+    formula: str | None
+    source: str | None
+
+
+def embedding_optimizers() -> list[OptimizerFacts]:
+    """The optimizers of embedding tables."""
+    load()
+    library = ctypes.CDLL(str(LIBRARY))
+    library.opwright_embedding_optimizers.restype = ctypes.c_char_p
+    facts: list[OptimizerFacts] = json.loads(library.opwright_embedding_optimizers())
+    return facts
 
 
 def _built_for() -> str:

@@ -1,5 +1,18 @@
-"""Keeps TensorFlow's start-up messages out of the tests' output."""
+"""The tests of programs with TPU embeddings; they need the native library."""
+
+from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The reference in NumPy that the native tests have.
+sys.path.append(str(Path(__file__).parents[1] / "native"))
+
+from opwright_runtime import native
+
+if not native.LIBRARY.exists():
+    raise pytest.UsageError("tests/embedding need the native library: `make native`")

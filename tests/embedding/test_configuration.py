@@ -309,7 +309,7 @@ REFUSED: dict[str, tuple[Callable[[], EmbeddingConfig], str]] = {
         "vocabulary_size of table 'films' must be an int, not 10.0",
     ),
     "an empty shard": (
-        lambda: config(table(vocabulary_size=3), num_hosts=4),
+        lambda: config(table(vocabulary_size=3), num_hosts=4, num_tensor_cores=4),
         "vocabulary_size of table 'films' must be at least 4, a row for each host, "
         "not 3",
     ),
@@ -387,6 +387,10 @@ REFUSED: dict[str, tuple[Callable[[], EmbeddingConfig], str]] = {
     "no cores": (
         lambda: config(FILMS, num_tensor_cores=True),
         "num_tensor_cores must be an int, not True",
+    ),
+    "cores that hosts do not share": (
+        lambda: config(FILMS, num_hosts=2, num_tensor_cores=3),
+        "num_tensor_cores must be a multiple of num_hosts, which is 2, not 3",
     ),
     "another mode": (
         lambda: config(FILMS, mode="train"),

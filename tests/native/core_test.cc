@@ -15,7 +15,7 @@
 #include "core/kernels.h"
 #include "core/rnn.h"
 #include "core/weights.h"
-#include "pool.h"
+#include "pool_host.h"
 
 namespace opwright {
 namespace {

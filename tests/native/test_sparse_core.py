@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -1397,3 +1400,11 @@ def test_bad_rows(argument: str, changes: dict[str, Any]) -> None:
     }
     raw.XlaSparseCoreAdam(**arguments)
     refused_in_eager_and_graph(argument, raw.XlaSparseCoreAdam, arguments | changes)
+
+
+def test_fuzzed_calls_end_nothing() -> None:
+    script = Path(__file__).with_name("sparse_core_fuzz.py")
+    done = subprocess.run(
+        [sys.executable, script, "500"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

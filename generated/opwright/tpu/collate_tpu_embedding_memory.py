@@ -31,7 +31,7 @@ class CollateTPUEmbeddingMemory(Op):
 
     Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         merged_memory_config: string, []. Opaque serialized memory layout of the whole

@@ -47,9 +47,9 @@ class ComputeDedupDataSizeV2(Op):
     num_features without feature descriptors, rounded up to a multiple of the cores that
     share a replica's data where spmd_sharding is enabled. Nothing but `config` matters.
 
-    InvalidArgument: `config` does not parse. On the CPU also: a feature's table_id is
-    none of the tables; a size is not positive, or a table has 2^31 samples or more;
-    num_cores_per_replica is not positive.
+    InvalidArgument: `config` does not parse. On the CPU also: it breaks a rule of
+    ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
+    not positive.
 
     Stateful. opwright brings kernels for CPU.
 

@@ -28,7 +28,8 @@ class ConfigureAndInitializeGlobalTPU(Op):
 
     TensorFlow's own text: `ConfigureAndInitializeGlobalTPU.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. TPU only: it starts the TPU runtime of a mesh of hosts;
+    ConfigureDistributedTPU runs here.
 
     Attributes:
         output: int32.

@@ -39,7 +39,7 @@ class ConfigureDistributedTPU(Op):
 
     TensorFlow's own text: `ConfigureDistributedTPU.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         topology: string.

@@ -41,7 +41,7 @@ class ConfigureTPUEmbedding(Op):
 
     InvalidArgument: `config` is empty, or breaks one of these rules.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
     """
 
     OP_NAME = "ConfigureTPUEmbedding"

@@ -41,7 +41,7 @@ class ConfigureTPUEmbeddingHost(Op):
     InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
     INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         network_config: string, []. Opaque serialized address at which other hosts reach

@@ -29,7 +29,7 @@ class ConfigureTPUEmbeddingMemory(Op):
     Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
     that the plan asks for on the host's TPUs, and reports where.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         memory_config: string, []. Opaque serialized addresses and sizes of this host's

@@ -39,7 +39,7 @@ class EnqueueTPUEmbeddingBatch(Op):
 
     InvalidArgument, when the graph is built: there are combiners, but not one an input.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
     """
 
     OP_NAME = "EnqueueTPUEmbeddingBatch"

@@ -44,7 +44,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
     InvalidArgument: `mode_override` is none of the allowed ones. What an id outside of
     its table does is implementation-defined.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
     """
 
     OP_NAME = "EnqueueTPUEmbeddingIntegerBatch"

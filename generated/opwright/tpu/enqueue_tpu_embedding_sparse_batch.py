@@ -77,7 +77,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
     InvalidArgument, when the graph is built: there are combiners, but not one a table.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     `T1`: int32 or int64.
 

@@ -34,7 +34,7 @@ class ExecuteTPUEmbeddingPartitioner(Op):
     InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
     INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         common_config: string, []. Opaque serialized plan, for the other setup ops.

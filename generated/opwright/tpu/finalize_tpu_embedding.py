@@ -33,7 +33,7 @@ class FinalizeTPUEmbedding(Op):
 
     NotFound: the TPU system is not configured on this host.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
     """
 
     OP_NAME = "FinalizeTPUEmbedding"

@@ -32,7 +32,7 @@ class FinalizeTPUEmbeddingV2(Op):
     It returns both as well, for the ops with a V2 in their name, which take them as
     attrs because the process that compiles them does not share that state.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         embedding_partitions: string, []. Opaque serialized partitioning of the tables.

@@ -49,7 +49,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
 
     TensorFlow's own text: `GetMinibatchSplitsWithPhysicalReplica.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. TPU only: the limits that it cuts batches by are those of a compiled TPU
+    program, which its key names.
 
     Attributes:
         sorted_row_ids: int32.

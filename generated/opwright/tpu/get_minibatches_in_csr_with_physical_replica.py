@@ -55,7 +55,8 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
 
     TensorFlow's own text: `GetMinibatchesInCsrWithPhysicalReplica.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. TPU only: the limits that it cuts batches by are those of a compiled TPU
+    program, which its key names.
 
     Attributes:
         row_pointers: int32.

@@ -24,6 +24,8 @@ class GetTpuTaskId(Op):
 
     TensorFlow's own text: `GetTpuTaskId.tensorflow_doc()`.
 
+    TPU only: it asks the TPU runtime which task of a mesh this is.
+
     Attributes:
         tpu_task_id: int32.
     """

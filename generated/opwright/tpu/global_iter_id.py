@@ -24,7 +24,7 @@ class GlobalIterId(Op):
 
     TensorFlow's own text: `GlobalIterId.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. TPU only: it asks the TPU runtime for its count of steps.
 
     Attributes:
         iter_id: int64.

@@ -61,7 +61,7 @@ class LoadAllTPUEmbeddingParameters(Op):
     where the table has no such slot; `shard_id` is not below `num_shards`, or the shard
     would be empty.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
     """
 
     OP_NAME = "LoadAllTPUEmbeddingParameters"

@@ -43,7 +43,7 @@ class RecvTPUEmbeddingActivations(Op):
     InvalidArgument, when the graph is built: `config` does not parse, or `num_outputs`
     is not the number of features, or tables, in it.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         outputs: list of `num_outputs` tensors, each float32, input_shape + [dimension]

@@ -45,7 +45,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     without an optimizer; `shard_id` is not below `num_shards`, or the shard would be
     empty.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         parameters: list of `NumTables` tensors, each float32, [rows of this shard,

@@ -48,7 +48,7 @@ class SendTPUEmbeddingGradients(Op):
     InvalidArgument: a learning rate is not a scalar, or their number is not the number
     of distinct tags in the configuration.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
     """
 
     OP_NAME = "SendTPUEmbeddingGradients"

@@ -20,7 +20,7 @@ class ShutdownDistributedTPU(Op):
 
     TensorFlow's own text: `ShutdownDistributedTPU.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
     """
 
     OP_NAME = "ShutdownDistributedTPU"

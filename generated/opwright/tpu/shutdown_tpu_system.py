@@ -24,7 +24,7 @@ class ShutdownTPUSystem(Op):
 
     TensorFlow's own text: `ShutdownTPUSystem.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. opwright brings kernels for CPU.
 
     Attributes:
         success: bool.

@@ -35,7 +35,8 @@ class StoreMinibatchStatisticsInFdo(Op):
 
     TensorFlow's own text: `StoreMinibatchStatisticsInFdo.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. TPU only: what it stores is for the compiler of the TPU program that its
+    key names.
     """
 
     OP_NAME = "StoreMinibatchStatisticsInFdo"

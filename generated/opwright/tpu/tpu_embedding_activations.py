@@ -33,6 +33,8 @@ class TPUEmbeddingActivations(Op):
     from a trainable variable to the loss, on which TensorFlow 1's TPU embedding library
     finds the gradients to send; in TensorFlow 2 nothing needs it.
 
+    opwright brings kernels for CPU.
+
     Attributes:
         output: float32, as sliced_activations. `sliced_activations`, unchanged.
     """

@@ -30,7 +30,7 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
 
     TensorFlow's own text: `UpdateTaskIdAndGlobalCoreArray.tensorflow_doc()`.
 
-    Stateful.
+    Stateful. TPU only: it numbers the tasks of the TPU runtime's mesh.
     """
 
     OP_NAME = "UpdateTaskIdAndGlobalCoreArray"

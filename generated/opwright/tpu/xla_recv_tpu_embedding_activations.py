@@ -47,7 +47,8 @@ class XlaRecvTPUEmbeddingActivations(Op):
     InvalidArgument: `config` does not parse, or `num_tables` is not the number of its
     features, or of its tables if it has no features.
 
-    Stateful.
+    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
+    which TensorFlow's graph rewrite makes it of, runs here.
 
     Attributes:
         outputs: list of `num_tables` tensors, each float32, input_shape + [dimension]

@@ -40,7 +40,8 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
 
     InvalidArgument: `config` does not parse.
 
-    Stateful.
+    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
+    which TensorFlow's graph rewrite makes it of, runs here.
 
     Attributes:
         output: variant, []. XLA tuple of integer and float vectors, the ids and weights

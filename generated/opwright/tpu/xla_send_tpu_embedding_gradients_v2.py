@@ -59,7 +59,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
 
     InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
-    Stateful.
+    Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
+    which TensorFlow's graph rewrite makes it of, runs here.
     """
 
     OP_NAME = "XlaSendTPUEmbeddingGradientsV2"

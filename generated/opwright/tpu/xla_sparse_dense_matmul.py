@@ -44,6 +44,9 @@ class XlaSparseDenseMatmul(Op):
     TensorFlow compiles the op into TPU computations only; it has no kernel for other
     devices.
 
+    TPU only: TensorFlow's own kernel cannot be built; XlaSparseDenseMatmulWithCsrInput,
+    which has taken its place, runs here.
+
     Attributes:
         activations: float32, [input_size, width]. Sum of each sample's rows, each times
             its gain.

@@ -92,7 +92,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     their shapes; `num_sparsecores_per_device` disagrees with the topology or is no
     power of two.
 
-    Gradient of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`.
+    Gradient of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its
+    combiner is a function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         updated_tables: list of `N` tensors, each float32, [rows, width]. The tables

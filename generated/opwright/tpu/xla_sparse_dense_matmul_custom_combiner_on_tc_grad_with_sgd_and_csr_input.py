@@ -89,7 +89,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
     their shapes; `clip_weight_min` is above `clip_weight_max`;
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
-    Gradient of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`.
+    Gradient of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its
+    combiner is a function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         updated_embedding_table: float32, [rows, width]. The table after the update.

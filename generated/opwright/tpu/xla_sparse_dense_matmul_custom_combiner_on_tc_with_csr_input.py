@@ -70,6 +70,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
     InvalidArgument: `weights` does not have `num_weights` elements;
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
+    TPU only: its combiner is a function of one sample that XLA compiles into a TPU
+    program.
+
     Attributes:
         activations: float32, [input_size, width]. Combined rows of each sample.
         preserved_valencies: int32, [input_size]. Number of ids of each sample, for the

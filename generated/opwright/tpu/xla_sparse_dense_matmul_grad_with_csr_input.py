@@ -77,7 +77,8 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
     SparseCores do not divide its samples; `num_sparsecores_per_device` disagrees with
     the topology or is no power of two.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. TPU only: its update is a function
+    of one row that XLA compiles into the program of the SparseCores.
 
     `T`: int32 or float32.
 

@@ -48,6 +48,9 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
 
     TensorFlow's own text: `XlaSparseActivationsUnstack.tensorflow_doc()`.
 
+    TPU only: which tables are stacked, and how, is settled within a compiled TPU
+    program.
+
     Attributes:
         unstacked_activations: list of `num_tables` tensors, each `dtype`.
     """

@@ -46,6 +46,9 @@ class XlaSparseGradientsStack(Op, Generic[Dtype]):
 
     TensorFlow's own text: `XlaSparseGradientsStack.tensorflow_doc()`.
 
+    TPU only: which tables are stacked, and how, is settled within a compiled TPU
+    program.
+
     Attributes:
         stacked_gradients: `dtype`.
     """

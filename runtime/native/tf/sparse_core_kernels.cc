@@ -476,20 +476,15 @@ class CsrKernel : public Kernel {
     if (table.dim_size(0) % cores_ == 0 && table.dim_size(0) <= kMaxRows) {
       return absl::OkStatus();
     }
-    return Invalid("embedding_table", "must have a multiple of the device's " +
-                                          std::to_string(cores_) +
-                                          " SparseCores as rows, at most 2^31 - 1, has the "
-                                          "shape " +
-                                          table.shape().DebugString());
+    return Invalid("embedding_table", "the number of rows must be a multiple of " + Cores() +
+                                          ", has the shape " + table.shape().DebugString());
   }
 
   absl::Status Read(OpKernelContext* context, const char* samples_from, int64_t samples,
                     int64_t table_rows, Triples* triples) const {
     if (samples % cores_ != 0 || samples > kMaxRows) {
-      return Invalid(samples_from, "must have a multiple of the device's " +
-                                       std::to_string(cores_) +
-                                       " SparseCores as samples, at most 2^31 - 1, has " +
-                                       std::to_string(samples));
+      return Invalid(samples_from, "the number of samples must be a multiple of " + Cores() +
+                                       ", is " + std::to_string(samples));
     }
     const char* const names[] = {"row_pointers", "sorted_sample_ids", "sorted_token_ids",
                                  "sorted_gains"};
@@ -515,6 +510,10 @@ class CsrKernel : public Kernel {
   }
 
  private:
+  std::string Cores() const {
+    return "the device's SparseCores, " + std::to_string(cores_) + ", and fewer than 2^31";
+  }
+
   // Samples and rows are counted in int32.
   static constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
 

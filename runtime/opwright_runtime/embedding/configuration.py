@@ -102,7 +102,7 @@ class EmbeddingConfig:
         batch_size: examples that a core takes a step, in a configuration without
             features; 0 in one with them.
         num_hosts: hosts of the system, which are the shards of a table.
-        num_tensor_cores: cores of the system.
+        num_tensor_cores: cores of the system, as many on each host.
         pipelined: whether a step's lookup may run before the update of the step before.
         mode: whether gradients are expected.
         sharding: how rows go to hosts.
@@ -124,6 +124,9 @@ class EmbeddingConfig:
     def __post_init__(self) -> None:
         _integer("num_hosts", self.num_hosts, 1, _INT32)
         _integer("num_tensor_cores", self.num_tensor_cores, 1, _INT32)
+        if self.num_tensor_cores % self.num_hosts != 0:
+            allowed = f"a multiple of num_hosts, which is {self.num_hosts}"
+            raise _refused("num_tensor_cores", self.num_tensor_cores, allowed)
         _one_of("mode", self.mode, _MODES)
         _one_of("sharding", self.sharding, _SHARDINGS)
         if not self.tables:

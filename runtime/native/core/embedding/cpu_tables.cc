@@ -13,36 +13,45 @@ namespace opwright {
 namespace embedding {
 namespace {
 
-// Zeros that take no memory before they are written, in large pages where there are some.
+// Zeros that take no memory before they are written, in large pages where there are some:
+// random rows then miss the TLB far less often.
 class Pages {
  public:
   Pages() = default;
   Pages(const Pages&) = delete;
-  Pages(Pages&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
-    other.data_ = nullptr;
+  Pages(Pages&& other) noexcept
+      : data_(other.data_), mapped_(other.mapped_), bytes_(other.bytes_) {
+    other.mapped_ = nullptr;
   }
   ~Pages() {
-    if (data_) munmap(data_, bytes_);
+    if (mapped_) munmap(mapped_, bytes_);
   }
 
   bool Map(size_t bytes) {
-    void* const data =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return false;
-    data_ = data;
-    bytes_ = bytes;
+    // The kernel makes large pages of whole, aligned ones only.
+    constexpr size_t kLarge = 2 << 20;
+    const size_t slack = bytes >= kLarge ? kLarge : 0;
+    void* const mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return false;
+    mapped_ = mapped;
+    bytes_ = bytes + slack;
+    char* data = static_cast<char*>(mapped);
+    if (slack) {
+      data += (kLarge - reinterpret_cast<uintptr_t>(mapped) % kLarge) % kLarge;
 #if defined(MADV_HUGEPAGE)
-    // Random rows miss the TLB far less often. A table of less than a page would only grow.
-    constexpr size_t kHugePage = 2 << 20;
-    if (bytes >= 16 * kHugePage) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+      madvise(data, bytes / kLarge * kLarge, MADV_HUGEPAGE);
 #endif
+    }
+    data_ = reinterpret_cast<float*>(data);
     return true;
   }
 
-  float* get() const { return static_cast<float*>(data_); }
+  float* get() const { return data_; }
 
  private:
-  void* data_ = nullptr;
+  float* data_ = nullptr;
+  void* mapped_ = nullptr;
   size_t bytes_ = 0;
 };
 

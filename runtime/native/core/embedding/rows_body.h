@@ -33,20 +33,20 @@ inline void Put(float* to, V<N> value) {
   *reinterpret_cast<typename Simd<N>::U*>(to) = value;
 }
 
-constexpr int64_t kLine = 64;
-
-template <int kWrite>
+// Asks for a row, for the second-level cache: the first one has room for fewer requests than
+// it takes to keep memory busy.
 inline void Prefetch(const float* from, int64_t bytes) {
+  constexpr int64_t kLine = 64;
   const char* const data = reinterpret_cast<const char*>(from);
-  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(data + i, kWrite, 3);
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(data + i, 0, 2);
   // A row that begins within a line ends in one line more.
-  __builtin_prefetch(data + bytes - 1, kWrite, 3);
+  __builtin_prefetch(data + bytes - 1, 0, 2);
 }
 
-// How many rows ahead to ask for: about this many bytes are under way.
+// How many rows ahead to ask for: measured, and flat around these.
 inline int64_t RowsAhead(int64_t row_bytes) {
-  const int64_t rows = 4096 / row_bytes;
-  return rows < 2 ? 2 : rows > 32 ? 32 : rows;
+  const int64_t rows = (32 << 10) / row_bytes;
+  return rows < 8 ? 8 : rows > 64 ? 64 : rows;
 }
 
 // floorf, inlined with every instruction set; values beyond int32 have no fraction.
@@ -136,7 +136,7 @@ void LookupWith(const LookupCall& call, const Read& read) {
     const int64_t wanted = call.starts[sample + 1] + ahead;
     const int64_t until = wanted < call.ids_end ? wanted : call.ids_end;
     for (; asked < until; ++asked) {
-      Prefetch<0>(call.table + call.ids[asked] * call.stride, row_bytes);
+      Prefetch(call.table + call.ids[asked] * call.stride, row_bytes);
     }
     int64_t from = 0;
     for (int64_t block = 0; block < full; ++block, from += kMost * kLanes) {
@@ -209,12 +209,12 @@ void Update(const UpdateCall& call) {
   const int64_t gradient_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
   const int64_t ahead = RowsAhead(row_bytes);
   for (int64_t i = 0; i < call.count && i < ahead; ++i) {
-    Prefetch<1>(call.table + call.rows[i] * call.stride, row_bytes);
+    Prefetch(call.table + call.rows[i] * call.stride, row_bytes);
   }
   for (int64_t i = 0; i < call.count; ++i) {
     if (i + ahead < call.count) {
-      Prefetch<1>(call.table + call.rows[i + ahead] * call.stride, row_bytes);
-      Prefetch<0>(call.contributions[call.starts[i + ahead]].gradient, gradient_bytes);
+      Prefetch(call.table + call.rows[i + ahead] * call.stride, row_bytes);
+      Prefetch(call.contributions[call.starts[i + ahead]].gradient, gradient_bytes);
     }
     float* const row = call.table + call.rows[i] * call.stride;
     const Contribution* const first = call.contributions + call.starts[i];

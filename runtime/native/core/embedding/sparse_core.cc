@@ -471,15 +471,17 @@ Groups GroupByKey(const std::vector<int32_t>& keys) {
   return groups;
 }
 
-// Runs task(first, last) over ranges of runs, which begin at `begins` and at whose end the
-// last one ends. The ranges have about as many elements each.
+// Runs task(first, last) over ranges of runs of rows, which begin at `begins`; the last one
+// ends at its end. The ranges have about as many rows each.
 template <class Task>
-void ForRuns(const std::vector<int64_t>& begins, Host& host, const Task& task) {
+void ForRuns(const std::vector<int64_t>& begins, int64_t width, Host& host, const Task& task) {
+  constexpr int64_t kElements = 16 << 10;  // Of a task that is worth it.
   const int64_t runs = static_cast<int64_t>(begins.size()) - 1;
-  const int64_t tasks = std::min<int64_t>(runs, 8 * host.Threads());
-  if (tasks <= 0) return;
   // A run costs something even if it is empty.
   const int64_t all = begins.back() + runs;
+  const int64_t tasks =
+      std::min({runs, int64_t{8} * host.Threads(), 1 + all / (1 + kElements / (1 + width))});
+  if (tasks <= 0) return;
   const auto first = [&](int64_t task_number) {
     int64_t low = 0, high = runs;
     while (low < high) {
@@ -533,7 +535,7 @@ void SumRows(const Triples& triples, const float* table, int64_t width,
   call.quantization = quantization.enabled ? &quantization : nullptr;
   call.out = activations;
   const RowKernels& kernels = SelectRowKernels();
-  ForRuns(sorted.starts, host, [&](int64_t first, int64_t last) {
+  ForRuns(sorted.starts, width, host, [&](int64_t first, int64_t last) {
     LookupCall part = call;
     part.first = first;
     part.end = last;
@@ -553,7 +555,7 @@ std::optional<Error> SumRows(const Triples& triples, const int32_t* table, int64
     }
   }
   const BySample sorted = SortBySample(triples, samples);
-  ForRuns(sorted.starts, host, [&](int64_t first, int64_t last) {
+  ForRuns(sorted.starts, width, host, [&](int64_t first, int64_t last) {
     std::fill(activations + first * width, activations + last * width, 0);
     for (int64_t sample = first; sample < last; ++sample) {
       int32_t* const sum = activations + sample * width;
@@ -576,7 +578,7 @@ void UpdateRows(const Triples& triples, const float* gradients, int64_t width,
   const Groups groups = GroupByKey(triples.rows);
   const int64_t parts = 1 + FactsOf(optimizer).slot_count();
   const auto update = SelectRowKernels().update[static_cast<int>(optimizer)];
-  ForRuns(groups.begins, host, [&](int64_t first, int64_t last) {
+  ForRuns(groups.begins, width, host, [&](int64_t first, int64_t last) {
     // The kernels want a row's weights and slots next to each other; here each has a table
     // of its own. So some rows at a time are brought together, updated and put back.
     const int64_t most = std::max<int64_t>(1, (64 << 10) / (4 * parts * width));

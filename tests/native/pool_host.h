@@ -1,10 +1,10 @@
-// What tests of core run it with: threads, memory and random numbers.
+// What the tests of core run on: threads, memory that is exactly as long as it must be, and
+// random numbers.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
@@ -13,7 +13,6 @@
 #include <mutex>
 #include <new>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "core/host.h"

@@ -1,0 +1,99 @@
+"""Renews the tables of docs/embedding.md from the facts that they tell.
+
+Which ops run here is in the opdefs, and held there against the registry by a test; what
+there is of optimizers, the native library says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from opwright_codegen import load
+from opwright_codegen.model import Op
+from opwright_runtime import native
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "embedding.md"
+
+#: Names of the ops of TPU embeddings; the ops of a TPU system's setup belong to them.
+FAMILY = re.compile(
+    r"TPUEmbedding|Dedup|CooTensor|SparseCore|SparseDenseMatmul|Minibatch"
+    r"|XlaSparse(Activations|Gradients)|ConfigureDistributedTPU|InitializeGlobalTPU"
+    r"|Shutdown(Distributed)?TPU|GlobalIterId|TpuTaskId|UpdateTaskId"
+)
+#: The table's parts, in its order: a title, and the ops that are not in one before.
+PARTS = (
+    (
+        "Set-up",
+        r"^(Configure|Shutdown|Is|Execute|Collate|Connect|Finalize|GetTpu|Update)",
+    ),
+    ("Enqueue", r"Enqueue"),
+    ("Step", r"^(Recv|Send|TPUEmbeddingActivations)|TPUEmbedding(Act|Gradients)"),
+    ("Load and retrieve", r"^(Load|Retrieve)"),
+    ("Deduplication", r"Dedup"),
+    ("SparseCore", r""),
+)
+
+
+def family() -> list[Op]:
+    """The ops of TPU embeddings, by name."""
+    ops, problems = load.load_all(ROOT / "opdefs")
+    if problems:
+        raise SystemExit("\n".join(map(str, problems)))
+    return sorted((op for op in ops if FAMILY.search(op.name)), key=lambda op: op.name)
+
+
+def ops_table() -> Iterator[str]:
+    """Every op of the family, and where it runs."""
+    ops = family()
+    here = sum(1 for op in ops if op.kernels)
+    yield f"{len(ops)} ops, of which {here} run here.\n"
+    yield "| op | runs |"
+    yield "|---|---|"
+    for title, pattern in PARTS:
+        part = [op for op in ops if re.search(pattern, op.name)]
+        ops = [op for op in ops if op not in part]
+        yield f"| **{title}** | |"
+        for op in part:
+            yield f"| `{op.name}` | {_where(op)} |"
+
+
+def _where(op: Op) -> str:
+    if op.kernels:
+        return f"here: {', '.join(device for device, _ in op.kernels)}"
+    return f"TPU only: {op.tpu_only}"
+
+
+def optimizers_table() -> Iterator[str]:
+    """Every optimizer that a configuration may name."""
+    yield "| field, ops | slots | reads | update |"
+    yield "|---|---|---|---|"
+    for facts in native.embedding_optimizers():
+        name = f"`{facts['field']}`"
+        if facts["op_name"]:
+            name += f", {facts['op_name']}"
+        update = "load and retrieve only"
+        if facts["formula"]:
+            formula = facts["formula"].replace("|", r"\|")
+            update = f"`{formula}` ({facts['source']})"
+        slots, hyper = (", ".join(facts[key]) or "none" for key in ("slots", "hyper"))
+        yield f"| {name} | {slots} | {hyper} | {update} |"
+
+
+def renewed(page: str) -> str:
+    """`page` with its tables made anew."""
+    for name, table in (("ops", ops_table), ("optimizers", optimizers_table)):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        before, found, rest = page.partition(begin)
+        _, found_end, after = rest.partition(end)
+        if not (found and found_end):
+            raise SystemExit(f"{PAGE.name} lacks the marks of the table of {name}")
+        rows = "\n".join(table())
+        page = f"{before}{begin}\n{rows}\n\n{end}{after}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,83 @@
+"""docs/embedding.md: its code runs, its tables are the facts, its links lead on."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from opwright import OpError, op_names, tpu
+from opwright_runtime.kernels import kernels
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/embedding.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_code_runs(number: int, tmp_path: Path) -> None:
+    path = os.pathsep.join(str(ROOT / name) for name in ("generated", "runtime"))
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKS[number].replace("/tmp/", f"{tmp_path}/")],
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_error_is_the_one_shown() -> None:
+    (shown,) = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
+    sgd = tf.tpu.experimental.embedding.SGD()
+    with pytest.raises(OpError) as raised:
+        tpu.EmbeddingConfig([tpu.EmbeddingTable("films", 1000, 0, sgd)])
+    assert str(raised.value) == shown
+
+
+def test_tables_are_what_they_are_made_of() -> None:
+    renewed: Callable[[str], str] = TABLES["renewed"]
+    assert renewed(PAGE) == PAGE, "run docs/embedding_tables.py"
+
+
+def test_every_op_of_the_family_is_in_the_table() -> None:
+    """By the registry: those that run here do, and the others say why they do not."""
+    section = PAGE.partition("ops: begin")[2].partition("ops: end")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE))
+    family = TABLES["FAMILY"]
+    expected = {name for name in op_names() if family.search(name)}
+    # Without it a pattern that matches less would shorten the table unseen.
+    assert {name for name in op_names() if "TPUEmbedding" in name} < expected
+    assert {
+        name for name in op_names() if "Sparse" in name and "Xla" in name
+    } < expected
+    assert set(rows) == expected
+    assert len(rows) == 103
+    for name, runs in rows.items():
+        ours = {row.device for row in kernels(name) if row.provider == "opwright"}
+        if ours:
+            assert runs == f"here: {', '.join(sorted(ours))}"
+        else:
+            assert re.match(r"TPU only: \w.{20}", runs), name
+
+
+def test_the_table_of_optimizers_has_every_field_of_the_message() -> None:
+    descriptor: Any = tpu.TPUEmbeddingConfiguration.TableDescriptor.DESCRIPTOR
+    parameters = descriptor.fields_by_name["optimization_parameters"].message_type
+    fields = [one.name for one in parameters.oneofs_by_name["parameters"].fields]
+    section = PAGE.partition("optimizers: begin")[2].partition("optimizers: end")[0]
+    assert sorted(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == sorted(fields)
+
+
+def test_links_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", PAGE):
+        assert link.startswith("http") or (ROOT / "docs" / link).exists()
