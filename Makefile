@@ -46,9 +46,10 @@ test-native: native ## Run the tests of the native kernels.
 # The last line is the result; what stops the fuzzer must stop make.
 fuzz: SHELL := bash
 fuzz: .SHELLFLAGS := -o pipefail -c
-fuzz: native ## Call the CudnnRNN ops with 10,000 kinds of wrong arguments.
+fuzz: native ## Call the RNN and the embedding ops with 10,000 kinds of wrong arguments each.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
 	$(BIN)/python tests/native/fuzz.py --xla 500 | tail -1
+	$(BIN)/python tests/native/embedding_fuzz.py 10000 | tail -1
 
 sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \

@@ -55,7 +55,7 @@ REFUSALS = (
     TypeError,
 )
 # A call that takes so long waits for another: ending the system ends it.
-PATIENCE = 2.0
+PATIENCE = 0.5
 # Tables that are larger only cost time.
 MOST_ELEMENTS = 10**5
 NO_INTS, NO_FLOATS = tf.zeros([0], tf.int32), tf.zeros([0])
@@ -103,12 +103,14 @@ class Fuzzer:
         tables = []
         for _ in range(self.pick(1, 2, 3)):
             name = self.pick(*OP_NAMES, "lion")
-            parameters = optimizer(name, self.pick(0.1, 0.0, None, 1e30))
+            rate = None if name == "frequency_estimator" else self.pick(0.1, 1e30, None)
+            parameters = optimizer(name, rate)
             for field, *_ in self.fields(getattr(parameters, name)):
                 if isinstance(getattr(getattr(parameters, name), field), bool):
                     value: Any = self.chance(0.5)
                 else:
-                    value = self.pick(0.0, 0.5, 0.9, 1.0, 2.0)
+                    value = self.pick(0.5, 0.9, 1.0, 2.0)
+                    value = -value if field == "lr_power" else value
                 setattr(getattr(parameters, name), field, value)
             parameters.gradient_accumulation_status = self.pick(0, 1, 2)
             size = self.rng.integers(1, 12, 2).tolist()
@@ -131,7 +133,9 @@ class Fuzzer:
         self.queued, self.unsent = [], 0
         shutdown_distributed_tpu()
         configure_distributed_tpu()
-        self.call("ConfigureTPUEmbedding", {"config": self.proto})
+        if self.call("ConfigureTPUEmbedding", {"config": self.proto}) is None:
+            self.proto = self.system.proto
+            configure_tpu_embedding(self.proto)
 
     @staticmethod
     def fields(message: Any) -> Iterator[tuple[str, Any]]:
@@ -237,50 +241,47 @@ class Fuzzer:
         return {**arguments, name: value}
 
     def enqueue(self) -> None:
-        lookups = self.system.draw(self.rng)
+        """A batch as one of the enqueue ops takes it."""
+        op = self.pick(
+            "EnqueueTPUEmbeddingArbitraryTensorBatch",
+            "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
+            "EnqueueTPUEmbeddingRaggedTensorBatch",
+            "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
+            "EnqueueTPUEmbeddingSparseTensorBatch",
+            "EnqueueTPUEmbeddingSparseBatch",
+            "EnqueueTPUEmbeddingIntegerBatch",
+        )
+        features = list(self.system.features)
+        kind = "ragged" if "Ragged" in op else "dense" if "Integer" in op else ""
+        if kind:
+            features = [Feature(one.table, one.shape, kind) for one in features]
+        lookups = System(self.system.tables, features).draw(self.rng)
         where, ids, weights = (
             list(column)
             for column in zip(*(one.tensors for one in lookups), strict=True)
         )
         mode = self.mode()
-        combiners = [table.combiner for table in self.system.tables]
-        dynamic = self.chance(0.3)
-        core: dict[str, Any] = {"device_ordinal": self.pick(-1, 0, 0, 0, 1)}
-        if dynamic:
-            core["device_ordinal"] = tf.constant(core["device_ordinal"])
-        prefix = "DynamicEnqueue" if dynamic else "Enqueue"
         arguments: dict[str, Any] = {
-            "sample_indices_or_row_splits": where,
             "embedding_indices": ids,
             "aggregation_weights": weights,
             "mode_override": mode,
-            "combiners": combiners,
-            **core,
+            "combiners": [table.combiner for table in self.system.tables],
         }
-        kind = self.pick("Arbitrary", "Arbitrary", "Ragged", "Sparse", "Old", "Integer")
-        name = f"{prefix}TPUEmbedding{kind}TensorBatch"
-        of_tables = {"table_ids": [f.table for f in self.system.features]}
-        if kind == "Ragged":
-            arguments["sample_splits"] = arguments.pop("sample_indices_or_row_splits")
-            arguments |= of_tables
-            if self.chance(0.3):
-                lengths = [self.pick(0, 1, 3) for _ in self.system.features]
-                arguments["max_sequence_lengths"] = lengths
-        elif kind in ("Sparse", "Old", "Integer"):
-            if dynamic:
-                return
-            pairs = zip(where, ids, strict=True)
-            first = [tf.reshape(one, [-1])[: tf.size(i)] for one, i in pairs]
-            arguments["sample_indices"] = first
-            del arguments["sample_indices_or_row_splits"]
-            name = f"{prefix}TPUEmbeddingSparseBatch"
-            if kind == "Sparse":
-                name = f"{prefix}TPUEmbeddingSparseTensorBatch"
-                arguments |= of_tables
-            if kind == "Integer":
-                name = f"{prefix}TPUEmbeddingIntegerBatch"
-                arguments = {"batch": ids, "mode_override": mode, **core}
-        if self.call(name, self.damage(arguments)) is not None:
+        if "Arbitrary" in op:
+            arguments["sample_indices_or_row_splits"] = where
+        elif "Ragged" in op:
+            arguments["sample_splits"] = where
+        else:
+            arguments["sample_indices"] = [tf.constant(one.bags) for one in lookups]
+        if "Ragged" in op or "SparseTensor" in op:
+            arguments["table_ids"] = [one.table for one in features]
+            if self.chance(0.2):
+                arguments["max_sequence_lengths"] = [self.pick(0, 3) for _ in features]
+        if "Integer" in op:
+            arguments = {"batch": ids, "mode_override": mode}
+        core = int(self.pick(-1, 0, 0, 0, 0, 0, 1))
+        arguments["device_ordinal"] = tf.constant(core) if "Dynamic" in op else core
+        if self.call(op, self.damage(arguments)) is not None:
             self.queued.append(mode)
 
     def receive(self) -> None:
@@ -294,6 +295,8 @@ class Fuzzer:
             self.unsent += self.queued.pop(0) != "inference"
 
     def send(self) -> None:
+        if not self.unsent and self.chance(0.9):
+            return
         gradients = [
             tf.constant(
                 self.rng.standard_normal(
@@ -320,7 +323,7 @@ class Fuzzer:
         i = int(self.rng.integers(len(self.system.tables)))
         table = self.system.tables[i]
         optimizer = table.optimizer if self.chance(0.8) else self.pick(*OP_NAMES)
-        shard = {"num_shards": self.pick(1, 1, 2), "shard_id": self.pick(0, 0, 1)}
+        shard = {"num_shards": self.pick(1, 1, 1, 2), "shard_id": self.pick(0, 0, 0, 1)}
         kind = self.pick("Load", "Retrieve")
         rows = table.rows // shard["num_shards"]
         tensor = tf.ones([rows, table.dim])
@@ -358,7 +361,7 @@ class Fuzzer:
             return tf.fill(shape, self.pick(b"", b"train", self.proto, b"\x00\xff"))
         if dtype == tf.variant:
             return tf.raw_ops.EmptyTensorList(
-                element_shape=[], max_num_elements=1, element_dtype=tf.float32
+                element_shape=NO_INTS, max_num_elements=1, element_dtype=tf.float32
             )
         if dtype.is_floating:
             values = self.rng.standard_normal(shape)
@@ -411,8 +414,13 @@ class Fuzzer:
             else:
                 value = self.wild_tensor(dtype)
             arguments[arg.python_name] = value
-        if self.call(name, arguments) is not None and "Enqueue" in name:
+        if self.call(name, arguments) is None:
+            return
+        if "Enqueue" in name:
             self.queued.append("train")
+        if name == "ShutdownDistributedTPU":
+            configure_tpu_embedding(self.proto)
+            self.queued, self.unsent = [], 0
 
     # Calls.
 
@@ -458,6 +466,7 @@ class Fuzzer:
             self.queued, self.unsent = [], 0
             configure_distributed_tpu()
             configure_tpu_embedding(self.system.proto)
+            self.proto = self.system.proto
         if made is not None:
             self.keep(made)
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
