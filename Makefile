@@ -8,8 +8,8 @@ JOBS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test native test-native fuzz sanitize tpu test-tpu goldens lint
-.PHONY: bench bench-embedding bench-native example wheel clean
+.PHONY: help ops check test native test-native docs fuzz sanitize tpu test-tpu goldens lint
+.PHONY: bench bench-embedding bench-native example two-tower wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,14 +41,18 @@ native: $(VENV)/.native ## Build the native kernels against the TensorFlow in th
 	$(BIN)/cmake --build build/native --parallel $(JOBS)
 
 test-native: native ## Run the tests of the native kernels.
-	$(BIN)/python -m pytest tests/native
+	$(BIN)/python -m pytest tests/native tests/embedding
+
+docs: native ## Renew the tables in docs/embedding.md.
+	$(BIN)/python docs/embedding_tables.py
 
 # The last line is the result; what stops the fuzzer must stop make.
 fuzz: SHELL := bash
 fuzz: .SHELLFLAGS := -o pipefail -c
-fuzz: native ## Call the RNN and the embedding ops with 10,000 kinds of wrong arguments each.
+fuzz: native ## Call the native ops with 10,000 kinds of wrong arguments.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
 	$(BIN)/python tests/native/fuzz.py --xla 500 | tail -1
+	$(BIN)/python tests/native/sparse_core_fuzz.py 10000 | tail -1
 	$(BIN)/python tests/native/embedding_fuzz.py 10000 | tail -1
 
 sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
@@ -58,8 +62,10 @@ sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
 		$(BIN)/cmake --build $$folder --parallel $(JOBS) \
-			--target core_test --target embedding_core_test && \
-		$$folder/core_test 60 && $$folder/embedding_core_test 60 || exit 1; \
+			--target core_test --target embedding_core_test \
+			--target sparse_core_test && \
+		$$folder/core_test 60 && $$folder/embedding_core_test 60 && \
+		$$folder/sparse_core_test 30 || exit 1; \
 	done
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
@@ -67,7 +73,7 @@ goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before co
 
 lint: $(VENV)/.ready ## ruff and black over what is written by hand.
 	$(BIN)/ruff check .
-	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples
+	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples docs
 	$(BIN)/opwright-codegen lint
 
 bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
@@ -88,6 +94,10 @@ bench-native: native ## Time the RNN kernels: against torch and Keras, with many
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py
+
+two-tower: native ## Train a recommender with TPU embeddings, afresh.
+	rm -rf build/two_tower
+	$(BIN)/python examples/two_tower.py
 
 $(VENV)/.tpu: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable ".[codegen,tpu]"

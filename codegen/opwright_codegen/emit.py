@@ -146,7 +146,7 @@ def group_source(
     )
 
 
-def root_source(package: str) -> str:
+def root_source(package: str, groups: Sequence[str]) -> str:
     """The unformatted source of the `__init__` of the whole package.
 
     opwright's own also exports what users need of the runtime; the package of a
@@ -157,6 +157,7 @@ def root_source(package: str) -> str:
         .get_template("package.py.jinja")
         .render(
             package=package,
+            groups=groups,
             is_opwright=package == "opwright",
             errors=_ERRORS,
             types=_sorted({"Operand", "Output", *DTYPES.values(), *FAMILIES}),

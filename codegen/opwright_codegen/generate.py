@@ -332,10 +332,11 @@ def _shared_sources(
 
         return repr((kind, arguments)).encode(), build
 
+    top = sorted(group for group in groups if "." not in group)
     table = sorted((name, group) for group, ops in groups.items() for name in ops)
     sources: dict[str, tuple[bytes, Callable[[], str]]] = {
         "py.typed": (b"", lambda: ""),
-        "__init__.py": shared("root_source", package),
+        "__init__.py": shared("root_source", package, top),
         "_table.py": shared("table_source", package, table),
     }
     for group, ops in groups.items():

@@ -67,8 +67,13 @@ _ARGUMENTS_RESERVED: Final = (
 )
 _OUTPUTS_RESERVED: Final = _BUILTINS | _MODULE_NAMES | _LOCALS | _OP_MEMBERS
 #: Names of the packages themselves: of a group's and of the one around all groups.
-_GROUP_NAMES: Final = frozenset({"TYPE_CHECKING", "annotations", "lazy_package"})
-_PACKAGE_NAMES: Final = frozenset({"annotations", "op_class", "op_names", "registry"})
+_GROUP_NAMES: Final = frozenset(
+    {"TYPE_CHECKING", "annotations", "lazy_package", "lazy_packages"}
+)
+_PACKAGE_NAMES: Final = frozenset(
+    {"TYPE_CHECKING", "annotations", "lazy_packages", "op_class", "op_names"}
+    | {"registry"}
+)
 
 
 @cache

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from opwright_runtime.errors import (
     OpAttrError as OpAttrError,
     OpError as OpError,
@@ -22,7 +24,7 @@ from opwright_runtime.keras_weights import (
     params_from_keras as params_from_keras,
     params_to_keras as params_to_keras,
 )
-from opwright_runtime.lazy import registry
+from opwright_runtime.lazy import lazy_packages, registry
 from opwright_runtime.native import load_if_present
 from opwright_runtime.scope import Scope as Scope
 from opwright_runtime.tpu_check import check_tpu as check_tpu
@@ -76,7 +78,64 @@ from opwright_runtime.types import (
 
 from opwright._table import OPS
 
+if TYPE_CHECKING:
+    from opwright import audio as audio
+    from opwright import bitwise as bitwise
+    from opwright import collective as collective
+    from opwright import core as core
+    from opwright import data as data
+    from opwright import debugging as debugging
+    from opwright import distribute as distribute
+    from opwright import dtypes as dtypes
+    from opwright import estimator as estimator
+    from opwright import image as image
+    from opwright import io as io
+    from opwright import linalg as linalg
+    from opwright import math as math
+    from opwright import nn as nn
+    from opwright import quantization as quantization
+    from opwright import ragged as ragged
+    from opwright import random as random
+    from opwright import risc as risc
+    from opwright import signal as signal
+    from opwright import sparse as sparse
+    from opwright import strings as strings
+    from opwright import summary as summary
+    from opwright import tpu as tpu
+    from opwright import train as train
+    from opwright import xla as xla
+
 op_class, op_names = registry(OPS)
+lazy_packages(
+    __name__,
+    [
+        "audio",
+        "bitwise",
+        "collective",
+        "core",
+        "data",
+        "debugging",
+        "distribute",
+        "dtypes",
+        "estimator",
+        "image",
+        "io",
+        "linalg",
+        "math",
+        "nn",
+        "quantization",
+        "ragged",
+        "random",
+        "risc",
+        "signal",
+        "sparse",
+        "strings",
+        "summary",
+        "tpu",
+        "train",
+        "xla",
+    ],
+)
 
 # Before any op runs: a graph that is loaded later finds the kernels registered.
 load_if_present()

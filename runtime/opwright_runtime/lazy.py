@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 class _LazyPackage(ModuleType):
     """A package whose names are each found in one of its modules."""
 
-    _modules: Mapping[str, str]
-    _elsewhere: Mapping[str, str]
+    _modules: Mapping[str, str] = {}
+    _elsewhere: Mapping[str, str] = {}
+    _packages: Collection[str] = ()
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._packages:
+            return import_module(f"{self.__name__}.{name}")
         if name in self._modules:
             module = f"{self.__name__}.{self._modules[name]}"
         elif name in self._elsewhere:
@@ -39,7 +42,15 @@ class _LazyPackage(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> Iterable[str]:
-        return sorted({*super().__dir__(), *self._modules, *self._elsewhere})
+        names = {*self._modules, *self._elsewhere, *self._packages}
+        return sorted(names.union(super().__dir__()))
+
+
+def lazy_packages(package: str, names: Collection[str]) -> None:
+    """Makes `package` import each of the packages `names` below it when it is named."""
+    module = sys.modules[package]
+    module.__dict__["_packages"] = names
+    module.__class__ = _LazyPackage
 
 
 def lazy_package(

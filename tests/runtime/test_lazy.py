@@ -35,6 +35,23 @@ assert "opwright_runtime.diagnosis" not in sys.modules
 """)
 
 
+def test_packages_are_imported_when_they_are_named():
+    run("""
+import sys
+import opwright
+assert "opwright.tpu" not in sys.modules
+assert callable(opwright.tpu.software_strategy)
+assert opwright.linalg.sparse.SparseMatrixMatMul.OP_NAME == "SparseMatrixMatMul"
+assert "tpu" in dir(opwright) and "sparse" in dir(opwright.linalg)
+try:
+    opwright.tpus
+except AttributeError as error:
+    assert str(error) == "module 'opwright' has no attribute 'tpus'", error
+else:
+    raise AssertionError("opwright.tpus")
+""")
+
+
 def test_a_function_s_name_is_not_its_module_s():
     run("""
 import opwright.linalg.mat_mul

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.lazy import lazy_package
+from opwright_runtime.lazy import lazy_package, lazy_packages
 
 if TYPE_CHECKING:
     from opwright.data import experimental as experimental
@@ -957,3 +957,4 @@ lazy_package(
         "zip_dataset": "zip_dataset",
     },
 )
+lazy_packages(__name__, ["experimental"])

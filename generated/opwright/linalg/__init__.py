@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.lazy import lazy_package
+from opwright_runtime.lazy import lazy_package, lazy_packages
 
 if TYPE_CHECKING:
     from opwright.linalg import sparse as sparse
@@ -357,3 +357,4 @@ lazy_package(
         "tridiagonal_solve": "tridiagonal_solve",
     },
 )
+lazy_packages(__name__, ["sparse"])

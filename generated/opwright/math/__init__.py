@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.lazy import lazy_package
+from opwright_runtime.lazy import lazy_package, lazy_packages
 
 if TYPE_CHECKING:
     from opwright.math import special as special
@@ -771,3 +771,4 @@ lazy_package(
         "zeta": "zeta",
     },
 )
+lazy_packages(__name__, ["special"])

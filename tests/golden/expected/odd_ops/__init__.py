@@ -3,8 +3,18 @@
 
 from __future__ import annotations
 
-from opwright_runtime.lazy import registry
+from typing import TYPE_CHECKING
+
+from opwright_runtime.lazy import lazy_packages, registry
 
 from odd_ops._table import OPS
 
+if TYPE_CHECKING:
+    from odd_ops import args as args
+    from odd_ops import attrs as attrs
+    from odd_ops import docs as docs
+    from odd_ops import dtypes as dtypes
+    from odd_ops import names as names
+
 op_class, op_names = registry(OPS)
+lazy_packages(__name__, ["args", "attrs", "docs", "dtypes", "names"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.lazy import lazy_package
+from opwright_runtime.lazy import lazy_package, lazy_packages
 
 if TYPE_CHECKING:
     from odd_ops.names import spaces as spaces
@@ -63,3 +63,4 @@ lazy_package(
         "unpack": "unpack",
     },
 )
+lazy_packages(__name__, ["spaces"])

@@ -1,0 +1,243 @@
+"""A recommender of two towers, trained with TPUEmbedding on the CPU.
+
+It makes a data set of users who watch films, trains embedding tables and dense towers
+with code as for a TPU, draws the loss, and exports a SavedModel that it loads and asks:
+how often is the film that a user watches next among ten recommendations?
+
+A training that was interrupted goes on with --resume, from its last whole epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from two_towers import data as datasets
+
+if TYPE_CHECKING:
+    from two_towers.model import Recommender, Training
+
+#: Steps of one call, in a loop within the graph.
+STEPS_A_CALL = 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a training is made with, from its first epoch to its last."""
+
+    users: int
+    films: int
+    dimension: int
+    batch: int
+    epochs: int
+    seed: int
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    console = Console()
+    try:
+        settings = settle(options)
+        run(settings, options.folder, console)
+    except RefusedError as error:
+        console.print(f"[bold red]failed:[/] {error}", highlight=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        console.print("\ninterrupted; --resume goes on from the last whole epoch")
+        return 130
+    return 0
+
+
+class RefusedError(Exception):
+    """What was asked for cannot be done."""
+
+
+def settle(options: argparse.Namespace) -> Settings:
+    """The settings: as given, or of the training that goes on."""
+    kept = options.folder / "settings.json"
+    if options.resume:
+        if not kept.exists():
+            raise RefusedError(f"no training to go on with in {options.folder}")
+        return Settings(**json.loads(kept.read_text()))
+    if kept.exists():
+        raise RefusedError(
+            f"a training is in {options.folder} already: go on with it (--resume) or "
+            "choose another --folder"
+        )
+    settings = Settings(
+        users=options.users,
+        films=options.films,
+        dimension=options.dimension,
+        batch=options.batch,
+        epochs=options.epochs,
+        seed=options.seed,
+    )
+    if steps_of(settings) < 1:
+        raise RefusedError("a batch is more than all that was watched")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(asdict(settings)))
+    return settings
+
+
+def steps_of(settings: Settings) -> int:
+    """Steps of an epoch."""
+    return settings.users * (datasets.WATCHED - 1) // settings.batch
+
+
+def run(settings: Settings, folder: Path, console: Console) -> None:
+    """Trains, draws, exports, asks."""
+    with console.status("TensorFlow, data and tables"):
+        # Only here: importing TensorFlow takes seconds, which --help can do without.
+        import tensorflow as tf
+        from two_towers.model import Recommender, Training
+
+        tf.random.set_seed(settings.seed)
+        data = datasets.make(settings.users, settings.films, settings.seed)
+        steps = steps_of(settings) * settings.epochs
+        training = Training(data, settings.dimension, settings.batch, steps)
+    losses = train(training, settings, folder, console)
+    draw(losses, steps_of(settings), folder / "loss.png")
+    with console.status("export"):
+        path = str(tf.train.latest_checkpoint(folder))
+        towers = training.towers
+        recommender = Recommender(data, settings.dimension, towers, path)
+        served = recommender.export(folder / "serving")
+    report(data, served, losses, folder, console)
+
+
+def train(
+    training: Training, settings: Settings, folder: Path, console: Console
+) -> list[float]:
+    """Trains what epochs are left; returns the losses of all, a call each."""
+    import tensorflow as tf
+
+    manager = tf.train.CheckpointManager(training.checkpoint, str(folder), 2)
+    log = folder / "losses.json"
+    losses: list[list[float]] = []
+    if manager.latest_checkpoint:
+        training.checkpoint.restore(manager.latest_checkpoint)
+        losses = json.loads(log.read_text())[: int(training.epoch)]
+        console.print(f"goes on after epoch {int(training.epoch)}")
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(None),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TimeRemainingColumn(),
+    )
+    steps = steps_of(settings)
+    last = losses[-1][-1] if losses else float(np.log(settings.batch))
+    with Progress(*columns, console=console) as progress:
+        done = steps * len(losses)
+        total = steps * settings.epochs
+        bar = progress.add_task(
+            "", total=total, completed=done, epoch=len(losses), loss=last
+        )
+        for epoch in range(len(losses), settings.epochs):
+            losses.append([])
+            iterator = iter(training.batches())
+            for start in range(0, steps, STEPS_A_CALL):
+                count = min(STEPS_A_CALL, steps - start)
+                loss = float(training.train(iterator, tf.constant(count)))
+                losses[-1].append(loss)
+                progress.update(bar, advance=count, epoch=epoch + 1, loss=loss)
+            training.epoch.assign_add(1)
+            log.write_text(json.dumps(losses))
+            manager.save()
+    return [loss for epoch in losses for loss in epoch]
+
+
+def draw(losses: Sequence[float], steps: int, path: Path) -> None:
+    """Writes the loss as a curve."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    calls = -(-steps // STEPS_A_CALL)
+    axes.plot((np.arange(len(losses)) + 1) / calls, losses)
+    axes.set(xlabel="epoch", ylabel="loss", title="Two towers on the CPU")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
+def report(
+    data: datasets.Data,
+    served: Recommender,
+    losses: Sequence[float],
+    folder: Path,
+    console: Console,
+) -> None:
+    """Asks the model that was exported, and says how good it is."""
+    import tensorflow as tf
+
+    users = tf.range(data.users, dtype=tf.int64)
+    history = tf.RaggedTensor.from_tensor(tf.constant(data.history))
+    scores = served.scores(users, history).numpy()
+    console.print(
+        f"loss {losses[0]:.3f} -> {losses[-1]:.3f}, in {folder / 'loss.png'}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table("recommended", "the film held out is among ten")
+    table.add_row("what everybody watches", f"{data.recall_of_popularity():.1%}")
+    table.add_row("by the model that is served", f"{data.recall(scores):.1%}")
+    table.add_row("by who knows every taste", f"{data.recall_of_the_truth():.1%}")
+    console.print(table)
+    console.print(f"exported to {folder / 'serving'}", highlight=False, soft_wrap=True)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+    def number(name: str, default: int, least: int, words: str) -> None:
+        def parsed(text: str) -> int:
+            value = int(text)
+            if value < least:
+                raise ValueError
+            return value
+
+        parsed.__name__ = f"number of at least {least}"
+        words = f"{words} (default: {default})"
+        parser.add_argument(
+            *(f"--{name}",), type=parsed, default=default, metavar="N", help=words
+        )
+
+    number("epochs", 8, 1, "times that everything is trained")
+    number("users", 5000, 10, "users, who watched 20 films each")
+    number("films", 2000, 50, "films to choose from")
+    number("batch", 512, 2, "examples of a step")
+    number("dimension", 32, 1, "columns of a table, and of the towers' vectors")
+    number("seed", 1, 0, "of the data and of what training starts with")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("build/two_tower"),
+        help="for checkpoints, the curve and the export (default: build/two_tower)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the training in the folder, with its settings",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""What two_tower.py is made of: its data, its model."""

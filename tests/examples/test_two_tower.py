@@ -1,0 +1,116 @@
+"""The two-tower example: learns, goes on where it stopped, serves what it learned."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import two_tower
+from two_towers import data
+
+SMALL = ["--users", "600", "--films", "200", "--batch", "256", "--dimension", "16"]
+
+
+def losses(folder: Path) -> list[list[float]]:
+    found: list[list[float]] = json.loads((folder / "losses.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    assert two_tower.main(["--folder", str(folder), "--epochs", "6", *SMALL]) == 0
+    return folder
+
+
+def test_it_learns_more_than_what_everybody_watches(trained: Path) -> None:
+    found = losses(trained)
+    assert [len(epoch) for epoch in found] == [3] * 6  # 44 steps, 20 a call
+    assert np.mean(found[-1]) < np.mean(found[0]) - 0.5
+    drawn = data.make(600, 200, seed=1)
+    served = tf.saved_model.load(str(trained / "serving"))
+    history = tf.RaggedTensor.from_tensor(tf.constant(drawn.history))
+    scores = served.scores(tf.range(600, dtype=tf.int64), history).numpy()
+    recall = drawn.recall(scores)
+    assert drawn.recall_of_popularity() * 1.3 < recall
+    assert recall < drawn.recall_of_the_truth() * 1.1
+
+
+def test_the_curve_is_a_picture(trained: Path) -> None:
+    picture = tf.io.decode_png((trained / "loss.png").read_bytes())
+    assert picture.shape == [600, 1050, 4]
+    assert len(np.unique(picture)) > 50
+
+
+def test_a_user_without_a_history_is_served(trained: Path) -> None:
+    served = tf.saved_model.load(str(trained / "serving"))
+    nothing = tf.ragged.constant([[], [3]], tf.int64)
+    scores = served.scores(tf.constant([0, 1], tf.int64), nothing)
+    assert scores.shape == [2, 200]
+    assert np.isfinite(scores).all()
+
+
+def test_it_goes_on_where_it_stopped(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As if it had been stopped in the last epoch, whose checkpoint is then missing."""
+    folder = tmp_path / "stopped"
+    shutil.copytree(trained, folder)
+    shutil.rmtree(folder / "serving")
+    for path in folder.glob("ckpt-6*"):
+        path.unlink()
+    state = 'model_checkpoint_path: "ckpt-5"\nall_model_checkpoint_paths: "ckpt-5"\n'
+    (folder / "checkpoint").write_text(state)
+    assert two_tower.main(["--folder", str(folder), "--resume"]) == 0
+    assert "goes on after epoch 5" in capsys.readouterr().out
+    np.testing.assert_allclose(losses(folder), losses(trained), rtol=1e-4)
+    served = [tf.saved_model.load(str(at / "serving")) for at in (folder, trained)]
+    films = [model.films.numpy() for model in served]
+    np.testing.assert_allclose(*films, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--folder", "{trained}"], "a training is in .* already"),
+        (["--folder", "{empty}", "--resume"], "no training to go on with"),
+        (["--folder", "{empty}", "--users", "10"], "a batch is more than all"),
+    ],
+)
+def test_what_cannot_be_done(
+    arguments: list[str],
+    words: str,
+    trained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"trained": trained, "empty": tmp_path}
+    assert two_tower.main([one.format(**places) for one in arguments]) == 1
+    assert re.search(words, " ".join(capsys.readouterr().out.split()))
+    assert not list(tmp_path.iterdir())
+
+
+def test_arguments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        two_tower.main(["--epochs", "0"])
+    assert "invalid number of at least 1 value: '0'" in capsys.readouterr().err
+
+
+def test_what_is_drawn() -> None:
+    drawn = data.make(50, 100, seed=3)
+    np.testing.assert_allclose(drawn.taste.sum(axis=1), 1)
+    assert drawn.watched.shape == (50, data.WATCHED)
+    # No film twice.
+    assert (np.diff(np.sort(drawn.watched, axis=1)) > 0).all()
+    again = data.make(50, 100, seed=3)
+    np.testing.assert_array_equal(drawn.watched, again.watched)
+    # Scores that know the answer find it, and scores that avoid it do not.
+    scores = np.zeros((50, 100))
+    np.put_along_axis(scores, drawn.held_out[:, None], 1.0, axis=1)
+    assert drawn.recall(scores, best=1) == 1.0
+    assert drawn.recall(-scores, best=50) == 0.0
