@@ -33,14 +33,21 @@ inline void Put(float* to, V<N> value) {
   *reinterpret_cast<typename Simd<N>::U*>(to) = value;
 }
 
-// Asks for a row, for the second-level cache: the first one has room for fewer requests than
-// it takes to keep memory busy.
+constexpr int64_t kLine = 64;
+
+// Asks for a row, of a cache level. A row that begins within a line ends in one line more.
+template <int kLevel>
 inline void Prefetch(const float* from, int64_t bytes) {
-  constexpr int64_t kLine = 64;
   const char* const data = reinterpret_cast<const char*>(from);
-  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(data + i, 0, 2);
-  // A row that begins within a line ends in one line more.
-  __builtin_prefetch(data + bytes - 1, 0, 2);
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(data + i, 0, 4 - kLevel);
+  __builtin_prefetch(data + bytes - 1, 0, 4 - kLevel);
+}
+
+// The second level: the first one has room for fewer requests than it takes to keep memory
+// busy. But if they are all for the first line of a pair and for none of the second ones, Zen 4
+// drops requests for the second level.
+inline bool PrefetchToFirstLevel(int64_t row_bytes, int64_t stride_bytes) {
+  return row_bytes <= kLine && stride_bytes % (2 * kLine) == 0;
 }
 
 // How many rows ahead to ask for: measured, and flat around these.
@@ -131,12 +138,15 @@ void LookupWith(const LookupCall& call, const Read& read) {
   const BagFunction<Read> last_bag = last ? BagOf<Read>(last, numbers) : nullptr;
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
   const int64_t ahead = RowsAhead(row_bytes);
+  const bool first_level =
+      PrefetchToFirstLevel(row_bytes, call.stride * static_cast<int64_t>(sizeof(float)));
   int64_t asked = call.starts[call.first];
   for (int64_t sample = call.first; sample < call.end; ++sample) {
     const int64_t wanted = call.starts[sample + 1] + ahead;
     const int64_t until = wanted < call.ids_end ? wanted : call.ids_end;
     for (; asked < until; ++asked) {
-      Prefetch(call.table + call.ids[asked] * call.stride, row_bytes);
+      const float* const row = call.table + call.ids[asked] * call.stride;
+      first_level ? Prefetch<1>(row, row_bytes) : Prefetch<2>(row, row_bytes);
     }
     int64_t from = 0;
     for (int64_t block = 0; block < full; ++block, from += kMost * kLanes) {
@@ -209,12 +219,12 @@ void Update(const UpdateCall& call) {
   const int64_t gradient_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
   const int64_t ahead = RowsAhead(row_bytes);
   for (int64_t i = 0; i < call.count && i < ahead; ++i) {
-    Prefetch(call.table + call.rows[i] * call.stride, row_bytes);
+    Prefetch<2>(call.table + call.rows[i] * call.stride, row_bytes);
   }
   for (int64_t i = 0; i < call.count; ++i) {
     if (i + ahead < call.count) {
-      Prefetch(call.table + call.rows[i + ahead] * call.stride, row_bytes);
-      Prefetch(call.contributions[call.starts[i + ahead]].gradient, gradient_bytes);
+      Prefetch<2>(call.table + call.rows[i + ahead] * call.stride, row_bytes);
+      Prefetch<2>(call.contributions[call.starts[i + ahead]].gradient, gradient_bytes);
     }
     float* const row = call.table + call.rows[i] * call.stride;
     const Contribution* const first = call.contributions + call.starts[i];
