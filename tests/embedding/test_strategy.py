@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from program import Program, rows, table, tpu_embedding
 
 import opwright
@@ -190,6 +191,45 @@ def test_dense_layers_of_keras() -> None:
     np.testing.assert_array_equal(bias, [-0.125 * 10 / 64])
     moved = WEIGHTS - (WEIGHTS - expected_weights(1)) / 64
     np.testing.assert_array_equal(made.weights(), moved)
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_fit_of_a_model_that_has_tables(library: Any) -> None:
+    """A model whose train_step enqueues: Keras calls it by way of strategy.run."""
+    strategy = tpu.software_strategy()
+
+    class Model(library.Model):  # type: ignore[misc]
+        def __init__(self, embedding: Any) -> None:
+            super().__init__()
+            self.embedding = embedding
+            self.dense = library.layers.Dense(1)
+
+        def call(self, activations: tf.Tensor) -> tf.Tensor:
+            return self.dense(activations)
+
+        def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+            ids, labels = data
+            self.embedding.enqueue(ids, training=True)
+            with tf.GradientTape() as tape:
+                activations = self.embedding.dequeue()
+                tape.watch(activations)
+                loss = tf.reduce_mean((self(activations) - labels) ** 2)
+            kernels = self.trainable_variables
+            gradients, others = tape.gradient(loss, (activations, kernels))
+            self.embedding.apply_gradients(gradients)
+            self.optimizer.apply_gradients(zip(others, kernels, strict=True))
+            return {"error": loss}
+
+    with strategy.scope():
+        feature = tpu_embedding.FeatureConfig(table(WEIGHTS / 40, "films"))
+        model = Model(tpu_embedding.TPUEmbedding(feature, tpu_embedding.Adagrad(0.1)))
+        model(tf.zeros([5, 4]))
+        model.compile(library.optimizers.SGD(0.01))
+    ids = np.arange(50) % 10
+    labels = (ids[:, None] % 2).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(5, True)
+    errors = model.fit(data, epochs=4, verbose=0).history["error"]
+    assert errors[-1] < errors[0] / 2
 
 
 def test_functions_are_traced_by_their_arguments() -> None:
