@@ -87,9 +87,10 @@ absl::Status ReadTable(const TPUEmbeddingConfiguration::TableDescriptor& from,
                       tensorflow::tpu::GradientAccumulationStatus::DISABLED;
   const auto& quantization = parameters.simulated_quantization();
   if (quantization.enabled()) {
-    table->quantization = {true, quantization.clipping_limits().lower().value(),
-                           quantization.clipping_limits().upper().value(),
-                           quantization.num_buckets()};
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    float limits[2] = {-kInfinity, kInfinity};
+    ReadLimits(quantization.clipping_limits(), limits);
+    table->quantization = {true, limits[0], limits[1], quantization.num_buckets()};
   }
   return ReadOptimizer(parameters, where, table);
 }
