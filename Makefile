@@ -9,7 +9,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help ops check test native test-native docs fuzz sanitize tpu test-tpu goldens lint
-.PHONY: bench bench-embedding bench-native example two-tower wheel clean
+.PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,7 +76,9 @@ lint: $(VENV)/.ready ## ruff and black over what is written by hand.
 	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples docs
 	$(BIN)/opwright-codegen lint
 
-bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
+bench: bench-bindings bench-native bench-embedding ## Time everything against its peers.
+
+bench-bindings: $(VENV)/.ready ## Time dispatch and generation.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
 
