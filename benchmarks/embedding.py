@@ -377,57 +377,74 @@ def spread(samples: NDArray[np.float64], unit: float) -> str:
     return f"{middle:.3g} ({low:.3g}-{high:.3g})"
 
 
+@dataclass(frozen=True)
+class Result:
+    """Seconds a call by contender and round, "stream" among them; bytes of a call."""
+
+    times: dict[str, NDArray[np.float64]]
+    bytes: float
+
+    @property
+    def medians(self) -> dict[str, float]:
+        return {name: float(np.median(times)) for name, times in self.times.items()}
+
+    def best_peer(self) -> tuple[str, float]:
+        return min(
+            ((n, t) for n, t in self.medians.items() if n in PEERS),
+            key=lambda one: one[1],
+            default=("", float("nan")),
+        )
+
+    def ratio(self) -> float:
+        """How many times as fast as the best peer."""
+        return self.best_peer()[1] / self.medians.get("opwright", float("nan"))
+
+    def row(self, names: list[str]) -> list[str]:
+        medians = self.medians
+        rate = self.bytes / medians.get("opwright", float("nan"))
+        return [
+            f"{self.bytes / 1e6:.0f}",
+            *(spread(self.times[name], 1e-3) for name in names),
+            f"{rate / 1e9:.1f}",
+            f"{STREAM / medians['stream'] / 1e9:.1f}",
+            self.best_peer()[0],
+            f"{self.ratio():.2f} x",
+        ]
+
+
+def time_setup(setup: Setup, options: argparse.Namespace) -> dict[str, Result]:
+    """Makes the tables of all contenders, times them, and lets go of the tables."""
+    batches = [setup.draw(seed) for seed in range(BATCHES)]
+    made = {name: CONTENDERS[name](setup, batches) for name in options.only}
+    agree(made)
+    results = {}
+    for what in options.what:
+        calls = {name: one.call(what) for name, one in made.items()}
+        times = measure({**calls, "stream": reader()}, options.seconds)
+        results[what] = Result(times, bytes_moved(setup, batches, what))
+    return results
+
+
 def compare(
     console: Console, setups: list[Setup], options: argparse.Namespace
 ) -> dict[str, list[float]]:
     """How many times as fast as the best peer, by what is done."""
     isa = f"{native.isa()}, " if "opwright" in options.only else ""
     console.print(f"{isa}{os.cpu_count()} cores")
-    stream = reader()
+    columns = ["MB", *options.only, "GB/s", "stream", "best peer", "faster"]
     tables = {}
     for what in options.what:
         tables[what] = Table(title=f"{what.capitalize()}, ms: median (quartiles)")
-        for column in (
-            "set-up",
-            "MB",
-            *options.only,
-            "GB/s",
-            "stream",
-            "best peer",
-            "faster",
-        ):
-            tables[what].add_column(
-                column, justify="left" if column == "set-up" else "right"
-            )
+        tables[what].add_column("set-up")
+        for column in columns:
+            tables[what].add_column(column, justify="right")
     ratios: dict[str, list[float]] = {what: [] for what in options.what}
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(setups) * len(options.what))
-        for setup in setups:
-            progress.update(task, description=f"{setup.name} tables")
-            batches = [setup.draw(seed) for seed in range(BATCHES)]
-            made = {name: CONTENDERS[name](setup, batches) for name in options.only}
-            gc.collect()
-            agree(made)
-            for what in options.what:
-                progress.update(task, description=f"{setup.name} {what}")
-                calls = {name: one.call(what) for name, one in made.items()}
-                times = measure({**calls, "stream": stream}, options.seconds)
-                progress.advance(task)
-                work = bytes_moved(setup, batches, what)
-                row = [str(setup), f"{work / 1e6:.0f}"]
-                row += [spread(times[name], 1e-3) for name in options.only]
-                medians = {name: float(np.median(t)) for name, t in times.items()}
-                peers = {name: medians[name] for name in PEERS if name in medians}
-                best = min(peers, key=lambda name: peers[name], default="")
-                ours = medians.get("opwright", peers.get(best, 1.0))
-                rate = STREAM / medians["stream"]
-                row += [f"{work / ours / 1e9:.1f}", f"{rate / 1e9:.1f}"]
-                if peers:
-                    ratios[what].append(peers[best] / ours)
-                    row += [best, f"{peers[best] / ours:.2f} x"]
-                tables[what].add_row(*row)
-            # Tables of this set-up make room for those of the next.
-            made.clear()
+        for setup in progress.track(setups, description="Timing"):
+            for what, result in time_setup(setup, options).items():
+                tables[what].add_row(str(setup), *result.row(options.only))
+                ratios[what].append(result.ratio())
+            # A contender may hold itself in a cycle.
             gc.collect()
     for table in tables.values():
         console.print(table)
