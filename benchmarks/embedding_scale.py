@@ -105,7 +105,7 @@ class Scale:
     shards: int
 
     @property
-    def bytes(self) -> int:
+    def table_bytes(self) -> int:
         """Of weights and accumulators."""
         return 2 * 4 * self.rows * self.dim
 
@@ -136,7 +136,9 @@ class Scale:
         """Every row has values of its own."""
         ids = np.arange(first, first + count, dtype=np.int64)
         columns = np.arange(self.dim, dtype=np.int64) * 7919
-        return ((ids[:, None] * 31 + columns) % 65521).astype(np.float32) / 65521
+        return ((ids[:, None] * 31 + columns) % 65521).astype(np.float32) / np.float32(
+            65521
+        )
 
 
 def load(scale: Scale, memory: Memory) -> None:
@@ -272,14 +274,16 @@ def main() -> int:
 
     memory = Memory()
     steps, loading = use(scale, memory)
-    table = Table(title=f"{scale.rows:,} x {scale.dim}: {scale.bytes / 2**20:,.0f} MiB")
+    table = Table(
+        title=f"{scale.rows:,} x {scale.dim}: {scale.table_bytes / 2**20:,.0f} MiB"
+    )
     for column in ("while", "most memory, MiB", "of tables and slots"):
         table.add_column(column, justify="right")
     for what, used in memory.worst.items():
-        table.add_row(what, f"{used / 2**20:,.0f}", f"{used / scale.bytes:.2%}")
+        table.add_row(what, f"{used / 2**20:,.0f}", f"{used / scale.table_bytes:.2%}")
     console.print(table)
     console.print(f"{memory.samples} samples; loaded in {loading:.1f} s")
-    fine = max(memory.worst.values()) <= (1 + options.spare) * scale.bytes
+    fine = max(memory.worst.values()) <= (1 + options.spare) * scale.table_bytes
 
     same_ids = timed(steps, few.rows, options.steps)
     every_id = timed(steps, scale.rows, options.steps)

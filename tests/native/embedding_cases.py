@@ -271,15 +271,21 @@ def f32(value: Any) -> tf.Tensor:
     return tf.constant(np.asarray(value), tf.float32)
 
 
-def load(system: System, tables: list[dict[str, Array]], **shard: int) -> None:
+def load(
+    system: System,
+    tables: list[dict[str, Array]],
+    config: bytes = b"",
+    **shard: int,
+) -> None:
     """Sets all tables with the ops of their optimizers, or LoadAll if one has no op."""
+    config = config or system.proto
     shard = {"num_shards": 1, "shard_id": 0} | shard
     if all(table.optimizer in OP_NAMES for table in system.tables):
         for i, (table, values) in enumerate(zip(system.tables, tables, strict=True)):
             name = f"LoadTPUEmbedding{OP_NAMES[table.optimizer]}Parameters"
             op: Any = opwright.op_class(name)
             tensors = [f32(value) for value in values.values()]
-            options = op.Options(table_id=i, config=system.proto)
+            options = op.Options(table_id=i, config=config)
             op.create(Scope.current(), *tensors, *shard.values(), options)
         return
     columns: list[list[tf.Tensor]] = [[] for _ in range(1 + MAX_SLOTS)]
@@ -291,25 +297,28 @@ def load(system: System, tables: list[dict[str, Array]], **shard: int) -> None:
         for column, tensor in zip(columns, tensors, strict=True):
             column.append(tensor)
     op = LoadAllTPUEmbeddingParameters
-    arguments: list[Any] = [*columns, system.proto, *shard.values()]
+    arguments: list[Any] = [*columns, config, *shard.values()]
     op.create(Scope.current(), *arguments)
 
 
-def retrieve(system: System, **shard: int) -> list[dict[str, Array]]:
+def retrieve(
+    system: System, config: bytes = b"", **shard: int
+) -> list[dict[str, Array]]:
     """All tables, with the ops of their optimizers or RetrieveAll."""
+    config = config or system.proto
     shard = {"num_shards": 1, "shard_id": 0} | shard
     found: list[list[tf.Tensor]] = []
     if all(table.optimizer in OP_NAMES for table in system.tables):
         for i, table in enumerate(system.tables):
             name = f"RetrieveTPUEmbedding{OP_NAMES[table.optimizer]}Parameters"
             op: Any = opwright.op_class(name)
-            options = op.Options(table_id=i, config=system.proto)
+            options = op.Options(table_id=i, config=config)
             one = op.create(Scope.current(), *shard.values(), options)
             slots = reference.RULES[table.optimizer].slots
             found.append([getattr(one, name) for name in ("parameters", *slots)])
     else:
         every = RetrieveAllTPUEmbeddingParameters.create(
-            Scope.current(), len(system.tables), system.proto, *shard.values()
+            Scope.current(), len(system.tables), config, *shard.values()
         )
         columns = [every.parameters]
         columns += [getattr(every, f"auxiliary{i + 1}") for i in range(MAX_SLOTS)]

@@ -114,7 +114,9 @@ class Fuzzer:
                 setattr(getattr(parameters, name), field, value)
             parameters.gradient_accumulation_status = self.pick(0, 1, 2)
             size = self.rng.integers(1, 12, 2).tolist()
-            tables.append(Table(*size, parameters, self.pick("sum", "mean", "sqrtn")))
+            tables.append(
+                Table(size[0], size[1], parameters, self.pick("sum", "mean", "sqrtn"))
+            )
         features = [
             Feature(
                 i % len(tables),
@@ -202,7 +204,7 @@ class Fuzzer:
         if kind == "seen":
             return self.pick(tensor, *self.seen.get(tensor.dtype, []))
         if kind == "value" and values.size and tensor.dtype != tf.string:
-            wild = (-1, 2**31 - 1, -(2**31), 7, 100)
+            wild: tuple[float, ...] = (-1, 2**31 - 1, -(2**31), 7, 100)
             if tensor.dtype.is_floating:
                 wild = (float("nan"), float("inf"), -1e38, 0.0, 1e-38)
             values.reshape(-1)[self.rng.integers(values.size)] = self.pick(*wild)

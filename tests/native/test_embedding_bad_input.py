@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -234,9 +235,9 @@ def before() -> Iterator[State]:
             np.testing.assert_allclose(one, values, 1e-5, 1e-5)
         send(SYSTEM, SYSTEM.proto, gradients, [0.25])
         after = SYSTEM.updated(state, lookups, gradients, [0.25])
-        for now, values in zip(retrieve(SYSTEM), after, strict=True):
+        for now, table in zip(retrieve(SYSTEM), after, strict=True):
             np.testing.assert_allclose(
-                now["parameters"], values["parameters"], 1e-4, 1e-5
+                now["parameters"], table["parameters"], 1e-4, 1e-5
             )
 
 
@@ -322,7 +323,7 @@ def test_ids_beyond_32_bits_are_not_cut(before: State) -> None:
         ids = tf.constant([0, id_, 3, 3], tf.int64)
         rest = [(w, tf.cast(i, tf.int64), f) for w, i, f in GOOD[1:]]
         every = [(RAGGED[0], ids, NO_WEIGHTS), *rest]
-        raises(Invalid, lambda every=every: arbitrary(every), str(id_), "feature0")
+        raises(Invalid, partial(arbitrary, every), str(id_), "feature0")
 
 
 def test_enqueue_options(before: State) -> None:
@@ -349,7 +350,7 @@ def test_receive_arguments(before: State) -> None:
     other = SYSTEM.config
     other.table_descriptor[0].dimension = 5
     for config in (b"no message", other.SerializeToString()):
-        raises(Invalid, lambda config=config: op.create(scope, 3, config), "config")
+        raises(Invalid, partial(op.create, scope, 3, config), "config")
     receive(SYSTEM, SYSTEM.proto)
 
 
@@ -419,7 +420,7 @@ def load_first(
 
 def test_load_arguments(before: State) -> None:
     good = tf.ones([10, 4])
-    here = {"table_id": 0, "config": SYSTEM.proto}
+    here: dict[str, Any] = {"table_id": 0, "config": SYSTEM.proto}
     raises(Invalid, lambda: load_first(tf.ones([9, 4]), good, **here), "table0", "9")
     raises(Invalid, lambda: load_first(good, tf.ones([10, 5]), **here), "accumulators")
     raises(Invalid, lambda: load_first(tf.ones([40]), good, **here), "table0", "[40]")
@@ -429,7 +430,11 @@ def test_load_arguments(before: State) -> None:
     raises(Invalid, lambda: load_first(good, good, 0, 0, **here), "num_shards", "0")
     raises(Invalid, lambda: load_first(good, good, 11, 10, **here), "11", "table0")
     raises(Invalid, lambda: load_first(good, good, 2, 0, **here), "[5,4]")
-    both = {"table_id": 0, "table_name": "table0", "config": SYSTEM.proto}
+    both: dict[str, Any] = {
+        "table_id": 0,
+        "table_name": "table0",
+        "config": SYSTEM.proto,
+    }
     raises(Invalid, lambda: load_first(good, good, **both), "table_name")
     raises(Invalid, lambda: load_first(good, good, config=SYSTEM.proto), "table_id")
     raises(Invalid, lambda: load_first(good, good, table_id=2), "table_id", "2")
