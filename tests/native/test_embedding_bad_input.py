@@ -501,6 +501,22 @@ def test_an_optimizer_without_a_public_rule_refuses_updates_only() -> None:
         )
 
 
+def test_a_table_without_a_learning_rate_refuses_updates_only() -> None:
+    parameters = optimizer("adagrad")
+    parameters.ClearField("learning_rate")
+    system = System([Table(4, 2, parameters)], [Feature(0, (3,), "dense")])
+    with configured(system) as proto:
+        enqueue(system, system.draw(np.random.default_rng(0)))
+        (found,) = receive(system, proto)
+        assert found.shape == (3, 2)
+        raises(
+            Precondition,
+            lambda: send(system, proto, [np.ones((3, 2))]),
+            "learning_rate",
+            "table0",
+        )
+
+
 SUM = ["sum", "sum"]
 
 

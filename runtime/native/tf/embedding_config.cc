@@ -77,6 +77,8 @@ absl::Status ReadTable(const TPUEmbeddingConfiguration::TableDescriptor& from,
   table->features = from.num_features();
   Hyper& hyper = table->hyper;
   table->dynamic_rate = parameters.learning_rate().has_dynamic();
+  table->has_rate = parameters.learning_rate().learning_rate_case() !=
+                    tensorflow::tpu::LearningRate::LEARNING_RATE_NOT_SET;
   table->tag = parameters.learning_rate().dynamic().tag();
   hyper.learning_rate = parameters.learning_rate().constant();
   ReadLimits(parameters.clipping_limits(), hyper.clip_weight);
