@@ -175,15 +175,24 @@ class EnqueueOp : public AsyncOpKernel {
     }
     batch->features.resize(configuration.features.size());
     std::vector<Maybe> refusals(batch->features.size());
-    DeviceHost host(context);
-    host.For(static_cast<int64_t>(batch->features.size()), [&](int64_t f) {
+    const auto make = [&](int64_t f) {
       try {
         refusals[f] = MakeBags(configuration, f, inputs, places, &batch->features[f]);
       } catch (const std::bad_alloc&) {
         refusals[f] = embedding::OutOfMemory(DescribeFeature(configuration, f) +
                                              ": no memory for its ids");
       }
-    });
+    };
+    // To wake threads costs more than to copy this many ids.
+    constexpr int64_t kFewIds = 100000;
+    int64_t ids = 0;
+    for (const Lookups& input : inputs) ids += input.ids.size;
+    const int64_t features = static_cast<int64_t>(batch->features.size());
+    if (ids < kFewIds) {
+      for (int64_t f = 0; f < features; ++f) make(f);
+    } else {
+      DeviceHost(context).For(features, make);
+    }
     for (const Maybe& refusal : refusals) {
       if (refusal) return ToStatus(refusal);
     }

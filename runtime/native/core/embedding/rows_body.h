@@ -35,12 +35,17 @@ inline void Put(float* to, V<N> value) {
 
 constexpr int64_t kLine = 64;
 
-// Asks for a row, of a cache level. A row that begins within a line ends in one line more.
+// Lines that hold a row, wherever it begins; fewer if rows begin with a line.
+inline int64_t LinesOf(const float* table, int64_t row_bytes, int64_t stride_bytes) {
+  const bool aligned = reinterpret_cast<uintptr_t>(table) % kLine == 0 && stride_bytes % kLine == 0;
+  return (row_bytes + kLine - 1) / kLine + (aligned ? 0 : 1);
+}
+
+// Asks for the lines of a row, of a cache level.
 template <int kLevel>
-inline void Prefetch(const float* from, int64_t bytes) {
+inline void Prefetch(const float* from, int64_t lines) {
   const char* const data = reinterpret_cast<const char*>(from);
-  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(data + i, 0, 4 - kLevel);
-  __builtin_prefetch(data + bytes - 1, 0, 4 - kLevel);
+  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(data + i * kLine, 0, 4 - kLevel);
 }
 
 // The second level: the first one has room for fewer requests than it takes to keep memory
@@ -138,15 +143,16 @@ void LookupWith(const LookupCall& call, const Read& read) {
   const BagFunction<Read> last_bag = last ? BagOf<Read>(last, numbers) : nullptr;
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
   const int64_t ahead = RowsAhead(row_bytes);
-  const bool first_level =
-      PrefetchToFirstLevel(row_bytes, call.stride * static_cast<int64_t>(sizeof(float)));
+  const int64_t stride_bytes = call.stride * static_cast<int64_t>(sizeof(float));
+  const int64_t lines = LinesOf(call.table, row_bytes, stride_bytes);
+  const bool first_level = PrefetchToFirstLevel(row_bytes, stride_bytes);
   int64_t asked = call.starts[call.first];
   for (int64_t sample = call.first; sample < call.end; ++sample) {
     const int64_t wanted = call.starts[sample + 1] + ahead;
     const int64_t until = wanted < call.ids_end ? wanted : call.ids_end;
     for (; asked < until; ++asked) {
       const float* const row = call.table + call.ids[asked] * call.stride;
-      first_level ? Prefetch<1>(row, row_bytes) : Prefetch<2>(row, row_bytes);
+      first_level ? Prefetch<1>(row, lines) : Prefetch<2>(row, lines);
     }
     int64_t from = 0;
     for (int64_t block = 0; block < full; ++block, from += kMost * kLanes) {
@@ -216,15 +222,17 @@ void Update(const UpdateCall& call) {
   using F = typename Rule::F;
   const Step<Rule> step(*call.hyper);
   const int64_t row_bytes = call.stride * static_cast<int64_t>(sizeof(float));
-  const int64_t gradient_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
+  const int64_t lines = LinesOf(call.table, row_bytes, row_bytes);
+  const int64_t gradient_lines =
+      (call.dimension * static_cast<int64_t>(sizeof(float)) + kLine - 1) / kLine;
   const int64_t ahead = RowsAhead(row_bytes);
   for (int64_t i = 0; i < call.count && i < ahead; ++i) {
-    Prefetch<2>(call.table + call.rows[i] * call.stride, row_bytes);
+    Prefetch<2>(call.table + call.rows[i] * call.stride, lines);
   }
   for (int64_t i = 0; i < call.count; ++i) {
     if (i + ahead < call.count) {
-      Prefetch<2>(call.table + call.rows[i + ahead] * call.stride, row_bytes);
-      Prefetch<2>(call.contributions[call.starts[i + ahead]].gradient, gradient_bytes);
+      Prefetch<2>(call.table + call.rows[i + ahead] * call.stride, lines);
+      Prefetch<2>(call.contributions[call.starts[i + ahead]].gradient, gradient_lines);
     }
     float* const row = call.table + call.rows[i] * call.stride;
     const Contribution* const first = call.contributions + call.starts[i];
