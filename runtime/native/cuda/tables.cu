@@ -189,6 +189,10 @@ Maybe Table::CheckSource(const char* call, const Source& source) const {
     return Invalid(std::string(call) + " of " + Describe(config_) + " has " +
                    Text(source.samples) + " samples with " + Text(source.count) + " ids");
   }
+  if ((source.samples > 0 && !source.starts) || (source.count > 0 && !source.ids)) {
+    return Invalid(std::string(call) + " of " + Describe(config_) + " with " +
+                   Text(source.count) + " ids lacks its starts or ids");
+  }
   return {};
 }
 
@@ -200,7 +204,7 @@ Maybe Table::Copy(bool to_table, int64_t slot, const Shard& rows, float* values,
     return Invalid(std::string(call) + " of slot " + Text(slot) + " of " + Describe(config_) +
                    "; -1 are the weights");
   }
-  if (rows.count < 0 || rows.first < 0 || rows.step < 1 ||
+  if ((rows.count > 0 && !values) || rows.count < 0 || rows.first < 0 || rows.step < 1 ||
       (rows.count > 0 && (rows.first >= config_.rows ||
                           rows.count - 1 > (config_.rows - 1 - rows.first) / rows.step))) {
     return Invalid(std::string(call) + " of " + Text(rows.count) + " rows, from row " +
@@ -235,6 +239,9 @@ Maybe Table::Read(int64_t slot, const Shard& rows, float* to, cudaStream_t strea
 Maybe Table::Lookup(const Source& source, float* out, cudaStream_t stream) {
   OPWRIGHT_RETURN_IF(CheckDevice());
   OPWRIGHT_RETURN_IF(CheckSource("a lookup", source));
+  if (source.samples > 0 && !out) {
+    return Invalid("a lookup of " + Describe(config_) + " lacks its output");
+  }
   const embedding::Quantization& q = config_.quantization;
   const float size = q.enabled ? (q.upper - q.lower) / static_cast<float>(q.buckets - 1) : 0;
   const auto look_up = [&](auto kernel) {
@@ -287,6 +294,9 @@ Maybe Table::Update(const std::vector<Source>& sources, float learning_rate, voi
   bool wide = config_.dimension % kFloats == 0;
   for (const Source& source : sources) {
     OPWRIGHT_RETURN_IF(CheckSource("an update", source));
+    if (source.samples > 0 && !source.gradients) {
+      return Invalid("an update of " + Describe(config_) + " lacks gradients");
+    }
     ids += source.count;
     wide = wide && Aligned(source.gradients);
   }
