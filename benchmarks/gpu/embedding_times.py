@@ -23,8 +23,10 @@ def seconds(call: Callable[[], object]) -> float:
         call()
     times = []
     for _ in range(10):
-        begin = torch.cuda.Event(enable_timing=True)
-        end = torch.cuda.Event(enable_timing=True)
+        begin, end = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
         begin.record()
         call()
         end.record()

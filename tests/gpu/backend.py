@@ -6,6 +6,7 @@ Needs nvcc, torch and a GPU, and nothing of TensorFlow.
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ SOURCES = [
     "core/embedding/config.cc",
     "core/embedding/optimizers.cc",
 ]
+# "cpu" only for a library that takes the CPU for the device.
+DEVICE = os.environ.get("OPWRIGHT_CHECK_DEVICE", "cuda")
 INVALID_ARGUMENT, OUT_OF_MEMORY = 1, 4
 _P, _L, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 
@@ -178,10 +181,12 @@ class Table:
         self.library.call(
             "create", ctypes.byref(config), self.stream, ctypes.byref(self.handle)
         )
-        self.workspace = torch.empty(0, dtype=torch.uint8, device="cuda")
+        self.workspace = torch.empty(0, dtype=torch.uint8, device=DEVICE)
 
     @property
     def stream(self) -> int:
+        if DEVICE == "cpu":
+            return 0
         return int(torch.cuda.current_stream().cuda_stream)
 
     def close(self) -> None:
@@ -197,14 +202,14 @@ class Table:
         self, slot: int, count: int | None = None, first: int = 0, step: int = 1
     ) -> torch.Tensor:
         count = self.settings.rows if count is None else count
-        values = torch.empty(count, self.settings.dimension, device="cuda")
+        values = torch.empty(count, self.settings.dimension, device=DEVICE)
         where = (slot, first, step, count, values.data_ptr())
         self.library.call("read", self.handle, *where, self.stream)
         return values
 
     def lookup(self, bags: Bags, out: torch.Tensor | None = None) -> torch.Tensor:
         if out is None:
-            out = torch.empty(bags.samples, self.settings.dimension, device="cuda")
+            out = torch.empty(bags.samples, self.settings.dimension, device=DEVICE)
         native = ctypes.byref(bags.native())
         self.library.call("lookup", self.handle, native, out.data_ptr(), self.stream)
         return out
@@ -217,7 +222,7 @@ class Table:
         count = sum(len(bags.ids) for bags, _ in sources)
         self.library.call("update_bytes", self.handle, count, ctypes.byref(needed))
         if len(self.workspace) < needed.value:
-            self.workspace = torch.empty(needed.value, dtype=torch.uint8, device="cuda")
+            self.workspace = torch.empty(needed.value, dtype=torch.uint8, device=DEVICE)
         bags = (_Bags * len(sources))(*(bags.native() for bags, _ in sources))
         gradients = (_P * len(sources))(*(g.data_ptr() for _, g in sources))
         self.library.call(

@@ -61,14 +61,9 @@ def main() -> int:
     began = time.monotonic()
     library = Library(build(ROOT / "build" / "gpu"))
     checks = Checks(library)
-    lookups, updates = checks.lookups(), checks.updates()
-    checks.determinism()
-    checks.refusals()
-    checks.shards()
-    checks.many_rows()
+    checked = checks.everything()
     lines = [
-        f"{machine()}. {lookups} lookups, {updates} updates, "
-        f"{len(checks.failures)} failures.",
+        f"{machine()}. {checked}.",
         "",
         *table_of_times(library),
     ]

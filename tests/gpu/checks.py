@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import embedding_reference as reference
 import numpy as np
 import torch
 from backend import (
+    DEVICE,
     INVALID_ARGUMENT,
     OUT_OF_MEMORY,
     Bags,
@@ -17,6 +19,7 @@ from backend import (
     Settings,
     Table,
 )
+from numpy.typing import NDArray
 
 # Values of the fields that each optimizer's facts name, in their order.
 HYPER: dict[str, dict[str, float]] = {
@@ -66,18 +69,18 @@ HYPER: dict[str, dict[str, float]] = {
 DIMENSIONS = [1, 2, 3, 4, 7, 16, 31, 64, 100, 128, 129, 512, 1023, 1024]
 
 
-def gpu(values: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(values).cuda()
+def gpu(values: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(values).to(DEVICE)
 
 
-def unaligned(values: np.ndarray) -> torch.Tensor:
+def unaligned(values: NDArray[Any]) -> torch.Tensor:
     """The same values, one float behind where a vector could begin."""
-    room = torch.empty(values.size + 1, device="cuda")
+    room = torch.empty(values.size + 1, device=DEVICE)
     room[1:] = gpu(values.ravel())
     return room[1:].view(values.shape)
 
 
-def coefficients(bags: Bags) -> tuple[np.ndarray, np.ndarray]:
+def coefficients(bags: Bags) -> tuple[NDArray[Any], NDArray[Any]]:
     """Of each id: its bag, and what its row is multiplied by."""
     starts = bags.starts.cpu().numpy()
     bag = np.repeat(np.arange(bags.samples), np.diff(starts))
@@ -89,28 +92,28 @@ def coefficients(bags: Bags) -> tuple[np.ndarray, np.ndarray]:
     return bag, factor.astype(np.float64)
 
 
-def near(got: torch.Tensor, expected: np.ndarray, tolerance: float = 2e-4) -> bool:
+def near(got: torch.Tensor, expected: NDArray[Any], tolerance: float = 2e-4) -> bool:
     difference = np.abs(got.cpu().numpy() - expected)
     return bool(np.all(difference <= tolerance * (1 + np.abs(expected))))
 
 
 def step_reference(
     settings: Settings,
-    state: list[np.ndarray],
+    state: list[NDArray[Any]],
     sources: list[tuple[Bags, torch.Tensor]],
     rate: float,
 ) -> None:
     """The state's rows after a step, in place, in float64."""
     h = SimpleNamespace(**HYPER[settings.optimizer])
     rule = reference.RULES[settings.optimizer].update
-    ids, gradients = [], []
-    for bags, g in sources:
+    ids, all_gradients = [], []
+    for bags, given in sources:
         bag, factor = coefficients(bags)
         ids.append(bags.ids.cpu().numpy())
-        gradients.append(factor[:, None] * g.cpu().numpy().astype(float)[bag])
-    at, g = np.concatenate(ids), np.concatenate(gradients)
+        all_gradients.append(factor[:, None] * given.cpu().numpy().astype(float)[bag])
+    at, gradients = np.concatenate(ids), np.concatenate(all_gradients)
 
-    def update(rows: np.ndarray, g: np.ndarray) -> None:
+    def update(rows: NDArray[Any], g: NDArray[Any]) -> None:
         w, *slots = (part[rows] for part in state)
         parts = rule(h, rate, g, w - settings.decay * w, *slots)
         for part, values in zip(state, parts, strict=True):
@@ -118,11 +121,11 @@ def step_reference(
 
     if not settings.accumulate:
         for i in range(len(at)):
-            update(at[i : i + 1], g[i : i + 1])
+            update(at[i : i + 1], gradients[i : i + 1])
         return
     rows = np.arange(settings.rows) if settings.every_row else np.unique(at)
-    sums = np.zeros((len(rows), g.shape[1]))
-    np.add.at(sums, np.searchsorted(rows, at), g)
+    sums = np.zeros((len(rows), gradients.shape[1]))
+    np.add.at(sums, np.searchsorted(rows, at), gradients)
     update(rows, sums)
 
 
@@ -152,16 +155,25 @@ class Checks:
         scales = None
         if combiner != "sum":
             power = 1 if combiner == "mean" else 2
-            total = np.bincount(bag, weights.astype(float) ** power, samples)
+            total: NDArray[Any] = np.bincount(bag, weights**power, samples)
             total = total if combiner == "mean" else np.sqrt(total)
-            scales = np.where(total > 0, 1 / np.where(total > 0, total, 1), 0)
-            scales = gpu(scales.astype(np.float32))
+            scales = gpu(reference.quotient(np.ones(samples), total).astype(np.float32))
         return Bags(gpu(starts), gpu(ids), gpu(weights), scales)
 
     def expect(self, what: str, good: bool) -> None:
         if not good:
             self.failures.append(what)
             print("FAILED:", what)
+
+    def everything(self) -> str:
+        """What was checked and how often, in words."""
+        lookups, updates = self.lookups(), self.updates()
+        self.determinism()
+        self.refusals()
+        self.shards()
+        self.many_rows()
+        failures = len(self.failures)
+        return f"{lookups} lookups, {updates} updates, {failures} failures"
 
     def lookups(self) -> int:
         draws = 0
@@ -259,7 +271,7 @@ class Checks:
         ids = (self.random.zipf(1.2, samples * 4) % rows).astype(np.int64)
         starts = np.arange(0, samples * 4 + 1, 4, dtype=np.int64)
         bags = Bags(gpu(starts), gpu(ids))
-        g = torch.randn(samples, dimension, device="cuda")
+        g = torch.randn(samples, dimension, device=DEVICE)
         for _ in range(3):
             table = Table(self.library, Settings(rows, dimension, "adagrad"))
             for _ in range(3):
@@ -273,9 +285,9 @@ class Checks:
 
     def refusals(self) -> None:
         table = Table(self.library, Settings(100, 8, "adagrad"))
-        table.write(-1, torch.ones(100, 8, device="cuda"))
+        table.write(-1, torch.ones(100, 8, device=DEVICE))
         good = self.draw(100, 50, "sum")
-        g = torch.ones(50, 8, device="cuda")
+        g = torch.ones(50, 8, device=DEVICE)
         for value in (-1, 100, 1 << 40):
             bad = Bags(good.starts, good.ids.clone(), good.weights)
             bad.ids[17] = value
@@ -288,13 +300,13 @@ class Checks:
             status, words = refusal(table.check)
             found = status == INVALID_ARGUMENT and "17 of source 1" in words
             self.expect(f"id {value} in an update: {words}", found)
-        for value in (float("nan"), float("inf")):
+        for bad_value in (float("nan"), float("inf")):
             broken = g.clone()
-            broken[7, 3] = value
+            broken[7, 3] = bad_value
             table.update([(good, broken)], 0.1)
             status, words = refusal(table.check)
             found = status == INVALID_ARGUMENT and "59 of source 0" in words
-            self.expect(f"gradient {value}: {words}", found)
+            self.expect(f"gradient {bad_value}: {words}", found)
         falling = Bags(good.starts.flip(0).contiguous(), good.ids, good.weights)
         table.update([(falling, g)], 0.1)
         self.expect("starts that fall", refusal(table.check)[0] == INVALID_ARGUMENT)
@@ -311,7 +323,7 @@ class Checks:
         for dimension in (1, 5, 64):
             settings = Settings(1000, dimension, "adam", chunk_bytes=9000)
             table = Table(self.library, settings)
-            values = torch.randn(1000, dimension, device="cuda")
+            values = torch.randn(1000, dimension, device=DEVICE)
             for shard in range(3):
                 table.write(1, values[shard::3].contiguous(), shard, 3)
             self.expect(f"shards of D {dimension}", torch.equal(table.read(1), values))
@@ -325,13 +337,13 @@ class Checks:
     def many_rows(self) -> None:
         """More rows than 32 bits can number, in several allocations."""
         rows = (1 << 32) + 1000
-        if torch.cuda.mem_get_info()[0] < rows * 4 + (4 << 30):
+        if DEVICE == "cpu" or torch.cuda.mem_get_info()[0] < rows * 4 + (4 << 30):
             print("too little memory for a table of 2^32 rows: not checked")
             return
         table = Table(self.library, Settings(rows, 1))
-        ids = torch.tensor([0, 1 << 31, 999, rows - 1, 1 << 32], device="cuda")
-        bags = Bags(torch.arange(6, device="cuda"), ids)
-        g = torch.arange(1.0, 6.0, device="cuda")[:, None].contiguous()
+        ids = torch.tensor([0, 1 << 31, 999, rows - 1, 1 << 32], device=DEVICE)
+        bags = Bags(torch.arange(6, device=DEVICE), ids)
+        g = torch.arange(1.0, 6.0, device=DEVICE)[:, None].contiguous()
         table.update([(bags, g)], 1.0)
         self.expect("2^32 rows", torch.equal(table.lookup(bags), -g))
         table.check()

@@ -37,8 +37,8 @@ def run(*command: str | Path) -> str:
     return ran.stdout + ran.stderr
 
 
-def build(target: str) -> str:
-    """What the compilers say of what has changed."""
+def build(target: str) -> None:
+    """Builds a target; what ptxas says of kernels that have changed is kept."""
     run(
         BIN / "cmake",
         *("-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DOPWRIGHT_TENSORFLOW=OFF"),
@@ -46,7 +46,9 @@ def build(target: str) -> str:
         *(f"-DOPWRIGHT_CUDA={'ON' if NVCC else 'OFF'}",),
         "-DCMAKE_CUDA_FLAGS=-Werror=all-warnings",
     )
-    return run(BIN / "cmake", "--build", BUILD, "--parallel", "1", "--target", target)
+    said = run(BIN / "cmake", "--build", BUILD, "--parallel", "1", "--target", target)
+    if "ptxas info" in said:
+        (BUILD / "ptxas.log").write_text(said)
 
 
 def test_kernels_on_the_cpu() -> None:
@@ -83,10 +85,8 @@ def resources(said: str) -> dict[tuple[str, str], Used]:
 )
 def test_compiles() -> None:
     """Without a warning; hot kernels without spills, as docs/gpu.md has them."""
-    said, kept = build("opwright_cuda"), BUILD / "ptxas.log"
-    if "ptxas info" in said:
-        kept.write_text(said)
-    used = resources(kept.read_text())
+    build("opwright_cuda")
+    used = resources((BUILD / "ptxas.log").read_text())
     assert {arch for arch, _ in used} == {"sm_80", "sm_90"}
     lines = []
     for part, what in HOT.items():
@@ -109,6 +109,44 @@ def test_compiles() -> None:
     if release and f"nvcc {release[1]}" in DOC.read_text():
         table = "\n".join(lines)
         assert table in DOC.read_text(), f"docs/gpu.md should have\n{table}"
+
+
+def python(script: str, library: Path) -> str:
+    """What a script prints that has `backend`, and the library as `library`."""
+    start = (
+        "import pathlib, sys; sys.path[:0] = sys.argv[2:]; import backend\n"
+        "library = backend.Library(pathlib.Path(sys.argv[1]))\n"
+    )
+    folders = [ROOT / "tests" / "gpu", ROOT / "tests" / "native"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
+        return run(sys.executable, "-c", start + script, library, *folders)
+
+
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH")
+def test_no_gpu() -> None:
+    """The library loads anywhere; a table is refused in the runtime's words."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
+    build("opwright_cuda")
+    said = python(
+        "try: backend.Table(library, backend.Settings(5, 8))\n"
+        "except backend.RefusedError as error: print(error.status, error)",
+        BUILD / "libopwright_cuda.so",
+    )
+    internal = 5
+    assert said.startswith(f"{internal} cudaGetDevice(&device_): cudaError"), said
+
+
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH, nor CUDA's headers")
+def test_checks_on_the_cpu() -> None:
+    """All that check.py checks, with the CPU in the place of the device."""
+    pytest.importorskip("torch")
+    build("opwright_cuda_on_cpu")
+    library = BUILD / "libopwright_cuda_on_cpu.so"
+    said = python("import checks\nprint(checks.Checks(library).everything())", library)
+    assert said.endswith("168 lookups, 104 updates, 0 failures\n")
 
 
 def test_script() -> None:

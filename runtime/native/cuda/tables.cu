@@ -1,8 +1,9 @@
 #include "cuda/tables.h"
 
 #include <algorithm>
-#include <cub/device/device_radix_sort.cuh>
 #include <string>
+
+#include "cuda/launch.h"
 
 namespace opwright {
 namespace cuda {
@@ -33,67 +34,15 @@ Maybe Failed(const char* what, cudaError_t error) {
   } while (false)
 #define OPWRIGHT_CUDA(call) OPWRIGHT_RETURN_IF(Failed(#call, (call)))
 
-template <class Kernel>
-__global__ void __launch_bounds__(kThreads) Run(const __grid_constant__ Kernel kernel) {
-  const int64_t threads = kernel.threads();
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < threads;
-       i += step) {
-    kernel(i, blockIdx.y);
-  }
-}
-
-template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kTogether)
-    RunTogether(const __grid_constant__ Kernel kernel) {
-  __shared__ typename Kernel::Shared shared;
-  const int64_t items = kernel.items();
-  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    kernel.Gather(item, threadIdx.x, blockIdx.y, shared);
-    __syncthreads();
-    kernel.Finish(item, threadIdx.x, blockIdx.y, shared);
-    __syncthreads();
-  }
-}
-
-template <class Kernel>
-cudaError_t Launch(void (*run)(const Kernel), int64_t grid, int blocks, int threads,
-                   cudaStream_t stream, const Kernel& kernel) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(grid), static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.stream = stream;
-  return cudaLaunchKernelEx(&config, run, kernel);
-}
-
 // A kernel of at most `threads` threads at each of `blocks` blocks of columns.
 template <class Kernel>
 Maybe Queue(const char* what, const Kernel& kernel, int64_t threads, int blocks,
             cudaStream_t stream) {
   if (threads == 0) return {};
-  return Failed(what,
-                Launch(Run<Kernel>, GridOf(threads), blocks, kThreads, stream, kernel));
+  return Failed(what, Launch(kernel, GridOf(threads), blocks, stream));
 }
 
 bool Aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
-template <class Key>
-cudaError_t SortKeys(void* temporary, size_t* bytes, const Keys (&keys)[2],
-                     uint32_t* const (&positions)[2], int64_t count, int bits,
-                     cudaStream_t stream) {
-  return cub::DeviceRadixSort::SortPairs(
-      temporary, *bytes, static_cast<const Key*>(keys[0].data),
-      static_cast<Key*>(keys[1].data), positions[0], positions[1],
-      static_cast<int>(count), 0, bits, stream);
-}
-
-cudaError_t Sort(void* temporary, size_t* bytes, const Keys (&keys)[2],
-                 uint32_t* const (&positions)[2], int64_t count, int bits,
-                 cudaStream_t stream) {
-  return keys[0].wide
-             ? SortKeys<uint64_t>(temporary, bytes, keys, positions, count, bits, stream)
-             : SortKeys<uint32_t>(temporary, bytes, keys, positions, count, bits, stream);
-}
 
 class CudaMalloc : public Memory {
  public:
@@ -138,7 +87,7 @@ Maybe Table::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
       cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device_));
   resident_ = static_cast<int64_t>(processors) * threads;
   shape_ = PlanShape(config_.dimension);
-  OPWRIGHT_CUDA(cudaMallocHost(&seen_, sizeof(Verdict)));
+  OPWRIGHT_CUDA(cudaMallocHost(reinterpret_cast<void**>(&seen_), sizeof(Verdict)));
   verdict_ = static_cast<Verdict*>(memory_->Allocate(sizeof(Verdict)));
   rows_.rows = chunks.rows;
   rows_.stride = chunks.stride;
@@ -383,8 +332,7 @@ Maybe Table::UpdateRows(const Sorted& sorted, const uint32_t* touched, const Hyp
           const int64_t grid = std::max<int64_t>(1, std::min(resident_ / Long::kTogether,
                                                              sorted.tiles / kShortTiles));
           OPWRIGHT_RETURN_IF(Failed("an update of rows with very many ids",
-                                    Launch(RunTogether<Long>, grid, blocks, Long::kTogether,
-                                           stream, Long{combine})));
+                                    LaunchTogether(Long{combine}, grid, blocks, stream)));
         }
       }
       if (!touched) return {};

@@ -1,8 +1,8 @@
 // Tables in the memory of a GPU. Free of TensorFlow.
 //
 // Calls queue work on the caller's stream and return: none waits for the GPU but Check, which
-// is also how a caller learns that ids or gradients were bad. From a bad call on, a table is
-// not written to until Check has said so. Calls on one table are the caller's to order.
+// is also how a caller learns that ids or gradients were bad. From a bad call on, no
+// update changes a row until Check has said so. Calls on one table are the caller's to order.
 //
 // The same calls on the same table leave the same bits on the same kind of GPU: ids are
 // sorted stably, and sums are made in an order that the ids alone decide.

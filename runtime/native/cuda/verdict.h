@@ -10,7 +10,7 @@ namespace opwright {
 namespace cuda {
 
 // What a call brought that it must not, and where it came first: the source in the upper 16
-// bits, the position in the lower 48. Nothing is written to a table while there is something.
+// bits, the position in the lower 48. No update changes a row while there is something.
 enum Offence { kBadStart, kBadId, kBadWeight, kBadGradient, kOffences };
 struct Verdict {
   static constexpr unsigned long long kNone = ~0ull;
