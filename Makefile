@@ -9,10 +9,10 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help ops check test native test-native docs fuzz sanitize tpu test-tpu goldens lint
-.PHONY: bench bench-native example two-tower wheel clean
+.PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel clean
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Rebuilt when the dependencies change; half an environment never counts as one.
 $(VENV)/.ready: pyproject.toml
@@ -53,6 +53,7 @@ fuzz: native ## Call the native ops with 10,000 kinds of wrong arguments.
 	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
 	$(BIN)/python tests/native/fuzz.py --xla 500 | tail -1
 	$(BIN)/python tests/native/sparse_core_fuzz.py 10000 | tail -1
+	$(BIN)/python tests/native/embedding_fuzz.py 10000 | tail -1
 
 sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \
@@ -75,9 +76,19 @@ lint: $(VENV)/.ready ## ruff and black over what is written by hand.
 	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples docs
 	$(BIN)/opwright-codegen lint
 
-bench: $(VENV)/.ready ## Time dispatch and generation against their peers.
+bench: bench-bindings bench-native bench-embedding ## Time everything against its peers.
+
+bench-bindings: $(VENV)/.ready ## Time dispatch and generation.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
+
+# A peer of the embeddings that nothing else needs.
+$(VENV)/.bench: $(VENV)/.native
+	$(BIN)/python -m pip install --quiet --group bench
+	@touch $@
+
+bench-embedding: native $(VENV)/.bench ## Time TPU embeddings against FBGEMM, torch and TensorFlow.
+	$(BIN)/python benchmarks/embedding.py
 
 bench-native: native ## Time the RNN kernels: against torch and Keras, with many callers.
 	$(BIN)/python benchmarks/rnn.py

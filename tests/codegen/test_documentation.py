@@ -17,7 +17,7 @@ from opwright_codegen.model import Arg, Attr, Op
 OPDEFS = Path(__file__).resolve().parents[2] / "opdefs"
 FAMILIES = {
     "CudnnRNN": r"CudnnRNN",
-    "TPUEmbedding": r"TPUEmbedding",
+    "TPUEmbedding": r"TPUEmbedding|DistributedTPU$|ShutdownTPUSystem",
     "accumulators": r"Accumulator",
     "deduplication": r"Dedup",
     "SparseCore": r"SparseCore|SparseDenseMatmul|Coo",

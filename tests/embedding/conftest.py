@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# The reference in NumPy that the native tests have.
-sys.path.append(str(Path(__file__).parents[1] / "native"))
-
 from opwright_runtime import native
 
 if not native.LIBRARY.exists():

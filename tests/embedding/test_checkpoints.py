@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,11 +137,12 @@ def test_a_kill_while_saving(midst: bool, tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.0005)
         process.send_signal(signal.SIGKILL)
-        left = process.stdout.read().split("\n")
-    # On a busy machine the kill may come late, after the process has said so or not.
-    saved = (3, 4) if "saved 3" in left else (2, 3)
+        left = process.stdout.read()
+    # On a busy machine the kill comes late. The last checkpoint that the process told
+    # of is there; the next may be, if it was killed before it could tell.
+    saved = int(["2", *re.findall(r"^saved (\d+)$", left, re.MULTILINE)][-1])
     program, step, checkpoint = counted()
     checkpoint.restore(tf.train.latest_checkpoint(tmp_path))
-    assert int(step) in saved
+    assert int(step) in (saved, saved + 1)
     found = program.look_up({"all": tf.range(ROWS)})["all"]
     np.testing.assert_array_equal(found, np.full([ROWS, COLUMNS], step, np.float32))

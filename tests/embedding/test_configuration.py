@@ -173,6 +173,21 @@ def test_an_optimizer_s_message(field: str) -> None:
     assert rule == text_format.Parse(text, type(rule)())
 
 
+@pytest.mark.parametrize("field", OPTIMIZERS)
+def test_the_engine_takes_an_optimizer_and_its_defaults(field: str) -> None:
+    given, _ = OPTIMIZERS[field]
+    default = given if field == "frequency_estimator" else type(given)()
+    tables = [
+        table(name, optimizer=one, dimension=1)
+        for name, one in (("given", given), ("default", default))
+    ]
+    message = config(*tables).message
+    tpu.software_strategy()
+    tpu.configure_tpu_embedding(message)
+    there = tpu.is_tpu_embedding_initialized(config=message).as_output()
+    assert bool(there.numpy())
+
+
 @pytest.mark.parametrize("field", [name for name in OPTIMIZERS if name != "lion"])
 def test_slots_are_those_of_the_ops(field: str) -> None:
     """TPUEmbedding passes slots by name, and takes them by position."""

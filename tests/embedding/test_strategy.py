@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from program import Program, rows, table, tpu_embedding
 
 import opwright
@@ -61,6 +62,8 @@ def test_it_is_a_tpu_strategy_of_one_core() -> None:
     assert isinstance(strategy, tf.distribute.TPUStrategy)
     assert strategy.num_replicas_in_sync == 1
     assert strategy.extended.num_hosts == 1
+    feature = strategy.extended.tpu_hardware_feature.embedding_feature
+    assert feature == tf.tpu.experimental.HardwareFeature.EmbeddingFeature.V1
     with strategy.scope():
         assert tf.distribute.get_strategy() is strategy
         variable = tf.Variable(1.0)
@@ -105,6 +108,37 @@ def test_the_loop_of_tpu_embedding_s_documentation(how: str) -> None:
         for bag, label in zip(ids.to_list(), labels.numpy(), strict=True):
             total += (expected_weights(step)[bag] * label).sum()
     assert float(first + rest) == total
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_loop_in_the_graph_keeps_steps_apart(pipelined: bool) -> None:
+    """Row k gets the gradient of step k: no step takes ids that are another's."""
+    steps = 200
+    features = {
+        "row": tpu_embedding.FeatureConfig(
+            table(np.zeros([steps, 2], np.float32), "rows"), output_shape=[4]
+        )
+    }
+    program = Program(features, tpu_embedding.SGD(1.0), pipelined)
+    strategy, embedding = program.strategy, program.embedding
+    embedding.build()
+
+    @tf.function
+    def train(iterator: Any) -> None:
+        def step(number: tf.Tensor) -> None:
+            activations = embedding.dequeue()["row"]
+            gradient = tf.zeros_like(activations) - tf.cast(number, tf.float32)
+            embedding.apply_gradients({"row": gradient})
+
+        for _ in tf.range(steps):
+            number = next(iterator)
+            embedding.enqueue({"row": tf.fill([4], number)}, training=True)
+            strategy.run(step, args=(number,))
+
+    data = strategy.experimental_distribute_dataset(tf.data.Dataset.range(steps))
+    train(iter(data))
+    expected = 4 * np.arange(steps, dtype=np.float32)
+    np.testing.assert_array_equal(program.tables()["rows"][:, 0], expected)
 
 
 def test_enqueue_within_run() -> None:
@@ -190,6 +224,45 @@ def test_dense_layers_of_keras() -> None:
     np.testing.assert_array_equal(bias, [-0.125 * 10 / 64])
     moved = WEIGHTS - (WEIGHTS - expected_weights(1)) / 64
     np.testing.assert_array_equal(made.weights(), moved)
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_fit_of_a_model_that_has_tables(library: Any) -> None:
+    """A model whose train_step enqueues: Keras calls it by way of strategy.run."""
+    strategy = tpu.software_strategy()
+
+    class Model(library.Model):  # type: ignore[misc]
+        def __init__(self, embedding: Any) -> None:
+            super().__init__()
+            self.embedding = embedding
+            self.dense = library.layers.Dense(1)
+
+        def call(self, activations: tf.Tensor) -> tf.Tensor:
+            return self.dense(activations)
+
+        def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+            ids, labels = data
+            self.embedding.enqueue(ids, training=True)
+            with tf.GradientTape() as tape:
+                activations = self.embedding.dequeue()
+                tape.watch(activations)
+                loss = tf.reduce_mean((self(activations) - labels) ** 2)
+            kernels = self.trainable_variables
+            gradients, others = tape.gradient(loss, (activations, kernels))
+            self.embedding.apply_gradients(gradients)
+            self.optimizer.apply_gradients(zip(others, kernels, strict=True))
+            return {"error": loss}
+
+    with strategy.scope():
+        feature = tpu_embedding.FeatureConfig(table(WEIGHTS / 40, "films"))
+        model = Model(tpu_embedding.TPUEmbedding(feature, tpu_embedding.Adagrad(0.1)))
+        model(tf.zeros([5, 4]))
+        model.compile(library.optimizers.SGD(0.01))
+    ids = np.arange(50) % 10
+    labels = (ids[:, None] % 2).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(5, True)
+    errors = model.fit(data, epochs=4, verbose=0, shuffle=False).history["error"]
+    assert errors[-1] < errors[0] / 2
 
 
 def test_functions_are_traced_by_their_arguments() -> None:

@@ -330,6 +330,25 @@ def test_more_optimizers(name: str) -> None:
         assert set(np.flatnonzero(moved)) == set(IDS), name
 
 
+def test_frequencies() -> None:
+    """Three steps; the estimate of steps between two occurrences, by hand."""
+    step = tf.Variable(0.0, trainable=False)
+    optimizer = tpu.FrequencyEstimator(
+        lambda: step, tau=0.5, max_delta=100, outlier_threshold=50
+    )
+    start = np.full([4, 1], 10, np.float32)
+    films = table(start, "films")
+    program = Program({"seen": tpu_embedding.FeatureConfig(films)}, optimizer)
+    for number, ids in ((4, [0, 1]), (5, [1, 2]), (9, [0, 1])):
+        step.assign(number)
+        program.train({"seen": tf.constant(ids)}, {"seen": tf.zeros([2, 1])})
+    tables = program.tables()
+    # An estimate goes half of the way. Row 0 sees 4 steps, then 5: 10, 7, 6. Row 1 sees
+    # 4, 1 and 4: 10, 7, 4, 4. Row 2 sees 5: 10, 7.5.
+    close(tables["films"][:, 0], np.array([6, 4, 7.5, 10], np.float32))
+    close(tables["films/last_hit_step"][:, 0], np.array([9, 9, 5, 0], np.float32))
+
+
 def test_a_momentum_step() -> None:
     """Two steps of one gradient: the second one has 0.9 of the first one on top."""
     close(after(tpu.Momentum(0.1, momentum=0.9), steps=2), WEIGHTS - 0.29 * summed())

@@ -56,6 +56,7 @@ ROW_ATTRS = {
 # Large enough to overflow, or small enough to have the memory for.
 ATTRS = (-(2**63), -1, 0, 1, 2, 3, 8, 1000, 2**33, 2**40, 2**63 - 1)
 ELEMENTS = (-(2**31), -1, 0, 1, 7, 8, 9, 100, 2**20, 2**31 - 1)
+FLOATS = (0.0, -1.0, 1e30, float("nan"), float("inf"))
 REFUSALS = (tf.errors.OpError, ValueError, TypeError)
 
 
@@ -68,10 +69,11 @@ class SparseCoreFuzzer(fuzz.Fuzzer):
     def worse(self, value: Any) -> Any:
         if isinstance(value, tf.Tensor):
             size = int(tf.size(value))
-            if not size or value.dtype.is_floating or self.rng.random() < 0.3:
+            if not size or self.rng.random() < 0.3:
                 return self.damaged(value)
-            values = value.numpy().copy()
-            values.reshape(-1)[self.rng.integers(size)] = self.pick(*ELEMENTS)
+            values = np.array(value)
+            wild = FLOATS if value.dtype.is_floating else ELEMENTS
+            values.reshape(-1)[self.rng.integers(size)] = self.pick(*wild)
             return tf.constant(values)
         if isinstance(value, list) and value:
             at = int(self.rng.integers(len(value)))
@@ -84,7 +86,7 @@ class SparseCoreFuzzer(fuzz.Fuzzer):
         if isinstance(value, int):
             return self.pick(*ATTRS)
         if isinstance(value, float):
-            return self.pick(0.0, -1.0, 1e30, float("nan"), float("inf"))
+            return self.pick(*FLOATS)
         if isinstance(value, bytes):
             return value[: self.rng.integers(len(value) + 1)]
         return self.pick("sum", "", "max")
@@ -113,7 +115,7 @@ class SparseCoreFuzzer(fuzz.Fuzzer):
         return tf.constant(self.rng.integers(low, high, shape), tf.int32)
 
     def floats(self, *shape: int) -> tf.Tensor:
-        return self.array(list(shape), tf.float32)
+        return tf.constant(self.rng.standard_normal(shape), tf.float32)
 
     def batch(self) -> None:
         """One batch through all ops, as far as they take it."""

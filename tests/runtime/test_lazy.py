@@ -70,6 +70,7 @@ def test_a_package_lists_what_is_written_by_hand():
     assert "software_strategy" in dir(tpu)
     assert "EmbeddingConfig" in tpu.__all__
     assert tpu.EmbeddingConfig is embedding.EmbeddingConfig
+    assert sorted(tpu._elsewhere) == sorted(embedding.__all__)
     # No op of that name hides it, nor it an op.
     assert not set(tpu._elsewhere) & set(tpu._modules)
 

@@ -45,7 +45,7 @@ class ConvertToCooTensor(Op):
     weights, but not one an id; a dense feature has ids, but not one a sample, or a
     ragged one does not have sample_count + 1 splits; the samples of a sparse one do not
     ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
-    the number of ids; an id is negative.
+    the number of ids; an id is negative; a weight is not finite.
 
     Stateful. opwright brings kernels for CPU.
 

@@ -65,7 +65,7 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     weights, but not one an id; a dense feature has ids, but not one a sample, or a
     ragged one does not have sample_count + 1 splits; the samples of a sparse one do not
     ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
-    the number of ids; an id is negative.
+    the number of ids; an id is negative; a weight is not finite.
 
     InvalidArgument too if `num_sc_shards` is no power of two, if `num_sc_per_chip` does
     not divide `sample_count`, or if a row or a sample of the stack does not fit in

@@ -51,7 +51,7 @@ class XlaSparseCoreAdagradMomentum(Op):
     last one wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
-    below.
+    below; a gradient or a hyperparameter is not finite.
 
     Stateful. opwright brings kernels for CPU.
 

@@ -55,7 +55,7 @@ class XlaSparseCoreFtrl(Op):
     last one wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
-    below.
+    below; a gradient or a hyperparameter is not finite.
 
     Stateful. opwright brings kernels for CPU.
 

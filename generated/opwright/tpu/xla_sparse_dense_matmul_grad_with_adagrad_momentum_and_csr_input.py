@@ -78,7 +78,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
     the CPU too: `row_pointers` does not ascend from run to run, or has no room for the
     minibatches; a triple's sample or row lies outside of a SparseCore's samples or
     rows; the SparseCores do not divide the samples or the table's rows; `learning_rate`
-    is no scalar; a slot does not have the table's shape.
+    is no scalar; a slot does not have the table's shape; a gain, a gradient or the
+    learning rate is not finite.
 
     Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
 

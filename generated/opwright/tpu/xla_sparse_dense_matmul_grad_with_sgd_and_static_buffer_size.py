@@ -72,7 +72,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
     minibatches; a triple's sample or row lies outside of a SparseCore's samples or
     rows; the SparseCores do not divide the samples or the table's rows; `learning_rate`
     is no scalar; a SparseCore asks a shard for more triples or rows in a minibatch than
-    the limits allow.
+    the limits allow; a gain, a gradient or the learning rate is not finite.
 
     Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
     CPU.

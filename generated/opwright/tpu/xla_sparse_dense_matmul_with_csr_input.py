@@ -77,7 +77,7 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
     a triple's sample or row lies outside of a SparseCore's samples or rows; the
     SparseCores do not divide the samples or the table's rows; the settings of
     quantization make no levels; the table is of int32, and a gain is no whole number or
-    quantization is on.
+    quantization is on; a gain is not finite.
 
     opwright brings kernels for CPU.
 

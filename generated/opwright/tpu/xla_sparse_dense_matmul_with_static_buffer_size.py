@@ -72,7 +72,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
     a triple's sample or row lies outside of a SparseCore's samples or rows; the
     SparseCores do not divide the samples or the table's rows; the settings of
     quantization make no levels; a SparseCore asks a shard for more triples or rows in a
-    minibatch than the limits allow.
+    minibatch than the limits allow; a gain is not finite.
 
     opwright brings kernels for CPU.
 

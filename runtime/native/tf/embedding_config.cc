@@ -77,6 +77,8 @@ absl::Status ReadTable(const TPUEmbeddingConfiguration::TableDescriptor& from,
   table->features = from.num_features();
   Hyper& hyper = table->hyper;
   table->dynamic_rate = parameters.learning_rate().has_dynamic();
+  table->has_rate = parameters.learning_rate().learning_rate_case() !=
+                    tensorflow::tpu::LearningRate::LEARNING_RATE_NOT_SET;
   table->tag = parameters.learning_rate().dynamic().tag();
   hyper.learning_rate = parameters.learning_rate().constant();
   ReadLimits(parameters.clipping_limits(), hyper.clip_weight);
@@ -87,9 +89,10 @@ absl::Status ReadTable(const TPUEmbeddingConfiguration::TableDescriptor& from,
                       tensorflow::tpu::GradientAccumulationStatus::DISABLED;
   const auto& quantization = parameters.simulated_quantization();
   if (quantization.enabled()) {
-    table->quantization = {true, quantization.clipping_limits().lower().value(),
-                           quantization.clipping_limits().upper().value(),
-                           quantization.num_buckets()};
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    float limits[2] = {-kInfinity, kInfinity};
+    ReadLimits(quantization.clipping_limits(), limits);
+    table->quantization = {true, limits[0], limits[1], quantization.num_buckets()};
   }
   return ReadOptimizer(parameters, where, table);
 }

@@ -250,6 +250,12 @@ class EnqueueTripleOp : public EnqueueOp {
       return status;
     }
     for (int i = 0; i < ids.size(); ++i) {
+      if (auto status = CheckVector("embedding_indices", i, ids[i]); !status.ok()) {
+        return status;
+      }
+      if (auto status = CheckVector("aggregation_weights", i, weights[i]); !status.ok()) {
+        return status;
+      }
       Lookups input;
       input.where = IntsOf(where[i]);
       input.ids = IntsOf(ids[i]);
@@ -261,6 +267,21 @@ class EnqueueTripleOp : public EnqueueOp {
       inputs->list.push_back(input);
     }
     return absl::OkStatus();
+  }
+
+  static absl::Status CheckVector(const char* name, int i, const Tensor& tensor) {
+    if (tensor.dims() == 1) return absl::OkStatus();
+    return Invalid(absl::StrCat(name, "[", i, "]"),
+                   "must be of rank 1, has the shape " + tensor.shape().DebugString());
+  }
+
+  // A vector of samples, one for each id.
+  static absl::Status ReadSamples(const std::string& name, const Tensor& where,
+                                  const Tensor& ids, Lookups* input) {
+    input->form = Lookups::Form::kSamples;
+    if (where.NumElements() == ids.NumElements()) return absl::OkStatus();
+    return Invalid(name, absl::StrCat("must be as many as ids, ", ids.NumElements(), ", are ",
+                                      where.NumElements()));
   }
 
   static absl::Status ReadIndices(const std::string& name, const Tensor& where,
@@ -276,7 +297,6 @@ class EnqueueTripleOp : public EnqueueOp {
   const char* const where_;
 };
 
-// A vector of samples, one for each id.
 class EnqueueSparseOp : public EnqueueTripleOp {
  public:
   explicit EnqueueSparseOp(OpKernelConstruction* context)
@@ -285,10 +305,8 @@ class EnqueueSparseOp : public EnqueueTripleOp {
  protected:
   absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
                         Lookups* input) const override {
-    input->form = Lookups::Form::kSamples;
-    if (where.NumElements() == ids.NumElements()) return absl::OkStatus();
-    return Invalid(name, absl::StrCat("must be as many as ids, ", ids.NumElements(), ", are ",
-                                      where.NumElements()));
+    if (where.dims() == 1) return ReadSamples(name, where, ids, input);
+    return Invalid(name, "must be of rank 1, has the shape " + where.shape().DebugString());
   }
 };
 
@@ -421,8 +439,10 @@ class EnqueueSparseTensorOp : public EnqueueByTableOp {
  protected:
   absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
                         Lookups* input) const override {
+    if (where.dims() == 1) return ReadSamples(name, where, ids, input);
     if (where.dims() == 2) return ReadIndices(name, where, ids, input);
-    return Invalid(name, "must be of rank 2, has the shape " + where.shape().DebugString());
+    return Invalid(name, "must be of rank 1 or 2, has the shape " +
+                             where.shape().DebugString());
   }
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/embedding/rows.h"
 #include "core/embedding/sparse_core.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/logging.h"
@@ -635,9 +636,14 @@ class Update {
                                                std::to_string(clip[0])));
   }
 
-  // `gradients` is [samples of the triples, width].
+  // The input `gradients` is [samples of the triples, width].
   absl::Status Apply(OpKernelContext* context, const Triples& triples,
-                     const Tensor& gradients) const {
+                     const char* gradients_name) const {
+    const Tensor* gradients;
+    TF_RETURN_IF_ERROR(context->input(gradients_name, &gradients));
+    if (!embedding::SelectRowKernels().finite(gradients->NumElements(), Floats(*gradients))) {
+      return Invalid(gradients_name, "must be finite, has NaN or infinities");
+    }
     Hyper hyper = attrs_;
     TF_RETURN_IF_ERROR(ReadScalar(context, "learning_rate", &hyper.learning_rate));
     for (int i = 0; i < kMaxHyper; ++i) {
@@ -669,7 +675,7 @@ class Update {
       if (Floats(to) != source) Copy(source, shape.num_elements(), Floats(to), host);
       tables.push_back(Floats(to));
     }
-    embedding::UpdateRows(triples, Floats(gradients), shape.dim_size(1), names_.optimizer, hyper,
+    embedding::UpdateRows(triples, Floats(*gradients), shape.dim_size(1), names_.optimizer, hyper,
                tables.data(), host);
     return absl::OkStatus();
   }
@@ -680,7 +686,8 @@ class Update {
     TF_RETURN_IF_ERROR(context->input(name, &tensor));
     TF_RETURN_IF_ERROR(CheckRank(name, *tensor, 0));
     *value = tensor->scalar<float>()();
-    return absl::OkStatus();
+    if (std::isfinite(*value)) return absl::OkStatus();
+    return Invalid(name, "must be finite, is " + std::to_string(*value));
   }
 
   static void Copy(const float* from, int64_t count, float* to, Host& host) {
@@ -719,7 +726,7 @@ class GradientOp : public CsrKernel {
     Triples triples;
     TF_RETURN_IF_ERROR(Read(context, "activation_gradients", gradients->dim_size(0),
                             table->dim_size(0), &triples));
-    return update_.Apply(context, triples, *gradients);
+    return update_.Apply(context, triples, "activation_gradients");
   }
 
  private:
@@ -755,7 +762,7 @@ class RowsOp : public Kernel {
     Triples triples;
     TF_RETURN_IF_ERROR(
         StatusOf(RowsToTriples(Ints(*indices), count, table->dim_size(0), &triples)));
-    return update_.Apply(context, triples, *gradient);
+    return update_.Apply(context, triples, "gradient");
   }
 
  private:

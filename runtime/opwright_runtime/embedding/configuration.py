@@ -17,9 +17,10 @@ import tensorflow as tf
 
 from opwright_runtime.embedding.optimizers import OptimizerLike, Rate
 from opwright_runtime.errors import OpAttrError, in_words, refused
-from opwright_runtime.internals import OptimizerDynamicInput, embedding_optimizer
 from opwright_runtime.internals import (
-    TPUEmbeddingConfiguration as TPUEmbeddingConfiguration,
+    OptimizerDynamicInput,
+    TPUEmbeddingConfiguration,
+    embedding_optimizer,
 )
 
 DynamicLearningRate = OptimizerDynamicInput

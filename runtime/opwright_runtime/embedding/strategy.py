@@ -8,7 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_runtime import native
-from opwright_runtime.internals import distribute_lib, one_device, tpu_strategy
+from opwright_runtime.internals import (
+    TPUHardwareFeature,
+    distribute_lib,
+    one_device,
+    tpu_strategy,
+)
 
 # What TPUEmbedding takes for the only core. There is no such device: its ops are placed
 # on the CPU, the only one that they have kernels for.
@@ -21,6 +26,10 @@ class _SoftwareExtended(one_device.OneDeviceExtended):  # type: ignore[misc]
     num_hosts = 1
     num_replicas_per_host = 1
     worker_devices = (_CORE,)
+    # What libraries ask before they choose between TPUEmbedding and its later kinds.
+    tpu_hardware_feature = tf.tpu.experimental.HardwareFeature(
+        TPUHardwareFeature(embedding_feature=TPUHardwareFeature.V1)
+    )
     _device_assignment = None
     _tpu_cluster_resolver = None
 

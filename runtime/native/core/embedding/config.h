@@ -49,7 +49,9 @@ struct TableConfig {
   int64_t dimension = 0;
   int64_t features = 0;  // num_features; 0 where features are described.
   Optimizer optimizer = Optimizer::kSgd;
-  // The learning rate is `hyper.learning_rate`, or what a step brings for `tag`.
+  // The learning rate is `hyper.learning_rate`, or what a step brings for `tag`. A table that
+  // is never trained needs none.
+  bool has_rate = true;
   bool dynamic_rate = false;
   int64_t tag = 0;
   Hyper hyper;  // `decay` is the factor as configured.

@@ -122,6 +122,10 @@ Maybe Engine::RatesOf(const std::vector<float>& tagged_rates, std::vector<float>
                          FactsOf(table.optimizer).field + "; it can be loaded, looked up and "
                                                           "retrieved only"};
     }
+    if (!table.has_rate) {
+      return Precondition(where + ": it is configured without a learning_rate, constant or "
+                                  "dynamic, and cannot be trained");
+    }
     if (!std::isfinite(rate)) {
       return Invalid(where + ": its learning rate, of tag " + Text(table.tag) +
                      ", must be finite, is " + std::to_string(rate));

@@ -111,6 +111,10 @@ std::optional<Error> FeatureToTriples(const CooFeature& feature, Combiner combin
                                  std::to_string(id)};
     }
     const float weight = feature.weights[feature.one_weight ? 0 : i];
+    if (!std::isfinite(weight)) {
+      return Error{"weights", "must be finite, that of id " + std::to_string(i) + " is " +
+                                  std::to_string(weight)};
+    }
     if (combiner == Combiner::kMean) scales[samples[i]] += weight;
     if (combiner == Combiner::kSqrtN) scales[samples[i]] += weight * weight;
     if (triples->size() > 0 && triples->samples.back() == samples[i] &&
@@ -427,6 +431,10 @@ std::optional<Error> ReadCsr(const CsrView& csr, int64_t samples, int64_t table_
                                                  std::to_string(shard_rows) +
                                                  " rows; number " + std::to_string(i) + " is " +
                                                  std::to_string(row)};
+          }
+          if (!std::isfinite(csr.triples.gains[i])) {
+            return Error{"sorted_gains", "must be finite, number " + std::to_string(i) +
+                                             " is " + std::to_string(csr.triples.gains[i])};
           }
           if (i == at || row != csr.triples.rows[i - 1]) ++distinct;
           triples->Add(static_cast<int32_t>(core * core_samples + sample),
