@@ -114,6 +114,7 @@ absl::Status ToStatus(const embedding::Refusal& refusal) {
     case Kind::kFailedPrecondition: return absl::FailedPreconditionError(refusal.problem);
     case Kind::kUnimplemented: return absl::UnimplementedError(refusal.problem);
     case Kind::kOutOfMemory: return absl::ResourceExhaustedError(refusal.problem);
+    case Kind::kInternal: return absl::InternalError(refusal.problem);
   }
   return absl::InternalError(refusal.problem);
 }

@@ -13,7 +13,13 @@ namespace embedding {
 
 // Why a call is refused: in words that name the table, the feature and the value.
 struct Refusal {
-  enum class Kind { kInvalidArgument, kFailedPrecondition, kUnimplemented, kOutOfMemory };
+  enum class Kind {
+    kInvalidArgument,
+    kFailedPrecondition,
+    kUnimplemented,
+    kOutOfMemory,
+    kInternal,  // A device failed.
+  };
   Kind kind;
   std::string problem;
 };

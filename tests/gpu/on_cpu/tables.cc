@@ -1,0 +1,2 @@
+// The host's part of the backend; launch.h is the one beside this file.
+#include "cuda/tables.cu"

@@ -1,0 +1,158 @@
+"""The CUDA backend without a GPU: its kernels on the CPU, its build, its script."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+BUILD = ROOT / "build" / "cuda"
+DOC = ROOT / "docs" / "gpu.md"
+NVCC = shutil.which("nvcc")
+# Parts of their mangled names; aligned rows (true, Lb1) are the ones that count.
+HOT = {
+    "6LookupILb1ELb0E": "lookup",
+    "11UpdateTilesINS_9embedding5rules3SgdELb1E": "update, SGD",
+    "11UpdateTilesINS_9embedding5rules7AdagradELb1E": "update, Adagrad",
+    "11UpdateTilesINS_9embedding5rules4AdamELb1E": "update, Adam",
+    "11UpdateTilesINS_9embedding5rules4FtrlELb1E": "update, FTRL",
+    "10UpdateEachINS_9embedding5rules7AdagradELb1E": "update id by id, Adagrad",
+    "12CombineShortINS_9embedding5rules7AdagradELb1E": "rows in few tiles, Adagrad",
+    "11CombineLongINS_9embedding5rules7AdagradELb1E": "rows in many tiles, Adagrad",
+}
+
+
+def run(*command: str | Path) -> str:
+    ran = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert not ran.returncode, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+def build(target: str) -> None:
+    """Builds a target; what ptxas says of kernels that have changed is kept."""
+    run(
+        BIN / "cmake",
+        *("-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DOPWRIGHT_TENSORFLOW=OFF"),
+        *(f"-DCMAKE_MAKE_PROGRAM={BIN / 'ninja'}", "-DCMAKE_CXX_FLAGS=-Werror"),
+        *(f"-DOPWRIGHT_CUDA={'ON' if NVCC else 'OFF'}",),
+        "-DCMAKE_CUDA_FLAGS=-Werror=all-warnings",
+    )
+    said = run(BIN / "cmake", "--build", BUILD, "--parallel", "1", "--target", target)
+    if "ptxas info" in said:
+        (BUILD / "ptxas.log").write_text(said)
+
+
+def test_kernels_on_the_cpu() -> None:
+    """Thread by thread, against rows of doubles; and the plans."""
+    build("cuda_host_test")
+    assert run(BUILD / "cuda_host_test", "200") == "200 draws\n"
+
+
+class Used(NamedTuple):
+    """What ptxas gives a kernel: registers of a thread, and bytes."""
+
+    registers: int
+    spilled: int
+    shared: int
+
+
+ENTRY = re.compile(
+    r"Compiling entry function '(\w+)' for '(\w+)'\n.*\n"
+    r"\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n"
+    r".*Used (\d+) registers(?:.*?(\d+) bytes smem)?"
+)
+
+
+def resources(said: str) -> dict[tuple[str, str], Used]:
+    """By architecture and mangled name."""
+    return {
+        (arch, name): Used(int(used), int(stack) + int(out) + int(back), int(smem or 0))
+        for name, arch, stack, out, back, used, smem in ENTRY.findall(said)
+    }
+
+
+@pytest.mark.skipif(
+    NVCC is None, reason="nvcc is not in PATH: the CUDA kernels were not compiled"
+)
+def test_compiles() -> None:
+    """Without a warning; hot kernels without spills, as docs/gpu.md has them."""
+    build("opwright_cuda")
+    used = resources((BUILD / "ptxas.log").read_text())
+    assert {arch for arch, _ in used} == {"sm_80", "sm_90"}
+    lines = []
+    for part, what in HOT.items():
+        cells = []
+        for arch in ("sm_80", "sm_90"):
+            mine = [u for (a, name), u in used.items() if a == arch and part in name]
+            assert mine, (arch, part)
+            cells.append(
+                " or ".join(str(n) for n in sorted({u.registers for u in mine}))
+            )
+            cells.append(str(max(u.shared for u in mine)))
+            cells.append(str(max(u.spilled for u in mine)))
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    never = [u for (_, name), u in used.items() if "6LookupI" in name]
+    never += [u for (_, name), u in used.items() if "11UpdateTilesI" in name]
+    assert len(never) == 2 * (4 + 2 * 13)
+    assert not any(u.spilled for u in never)
+    # Another release of nvcc may use other registers.
+    release = re.search(r"release ([\d.]+)", run("nvcc", "--version"))
+    if release and f"nvcc {release[1]}" in DOC.read_text():
+        table = "\n".join(lines)
+        assert table in DOC.read_text(), f"docs/gpu.md should have\n{table}"
+
+
+def python(script: str, library: Path) -> str:
+    """What a script prints that has `backend`, and the library as `library`."""
+    start = (
+        "import pathlib, sys; sys.path[:0] = sys.argv[2:]; import backend\n"
+        "library = backend.Library(pathlib.Path(sys.argv[1]))\n"
+    )
+    folders = [ROOT / "tests" / "gpu", ROOT / "tests" / "native"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
+        return run(sys.executable, "-c", start + script, library, *folders)
+
+
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH")
+def test_no_gpu() -> None:
+    """The library loads anywhere; a table is refused in the runtime's words."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
+    build("opwright_cuda")
+    said = python(
+        "try: backend.Table(library, backend.Settings(5, 8))\n"
+        "except backend.RefusedError as error: print(error.status, error)",
+        BUILD / "libopwright_cuda.so",
+    )
+    internal = 5
+    assert said.startswith(f"{internal} cudaGetDevice(&device_): cudaError"), said
+
+
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH, nor CUDA's headers")
+def test_checks_on_the_cpu() -> None:
+    """All that check.py checks, with the CPU in the place of the device."""
+    pytest.importorskip("torch")
+    build("opwright_cuda_on_cpu")
+    library = BUILD / "libopwright_cuda_on_cpu.so"
+    said = python("import checks\nprint(checks.Checks(library).everything())", library)
+    assert said.endswith("168 lookups, 104 updates, 0 failures\n")
+
+
+def test_script() -> None:
+    """One line and success, where it has nothing to run on."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
+    said = run(sys.executable, ROOT / "tests" / "gpu" / "check.py")
+    assert said == "tests/gpu/check.py: nothing was checked, torch sees no GPU\n"
