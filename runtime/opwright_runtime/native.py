@@ -86,7 +86,9 @@ def use_isa(name: str) -> None:
         ValueError: there is no such, or this processor lacks it.
     """
     load()
-    if not ctypes.CDLL(str(LIBRARY)).opwright_use_isa(name.encode()):
+    library = ctypes.CDLL(str(LIBRARY))
+    library.opwright_use_isa.restype = ctypes.c_bool
+    if not library.opwright_use_isa(name.encode()):
         raise ValueError(f"this processor has no kernels for {name!r}")
 
 
