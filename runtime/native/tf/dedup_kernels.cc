@@ -17,6 +17,7 @@
 #include "tensorflow/core/framework/variant_tensor_data.h"
 #include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
 #include "tf/embedding_config.h"
+#include "tf/register.h"
 #include "tf/status.h"
 
 namespace opwright {
@@ -267,16 +268,13 @@ class SplitOp : public ConversionOp {
   }
 };
 
-#define REGISTER(NAME, OP)                                                               \
-  REGISTER_KERNEL_BUILDER(                                                               \
-      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
 
-REGISTER("ComputeDedupDataSize", SizeOp);
-REGISTER("ComputeDedupDataSizeV2", SizeOp);
-REGISTER("ComputeDedupDataTupleMask", TupleMaskOp);
-REGISTER("ComputeDedupDataTupleMaskV2", TupleMaskOp);
-REGISTER("MergeDedupData", MergeOp);
-REGISTER("SplitDedupData", SplitOp);
+OPWRIGHT_REGISTER_CPU("ComputeDedupDataSize", SizeOp);
+OPWRIGHT_REGISTER_CPU("ComputeDedupDataSizeV2", SizeOp);
+OPWRIGHT_REGISTER_CPU("ComputeDedupDataTupleMask", TupleMaskOp);
+OPWRIGHT_REGISTER_CPU("ComputeDedupDataTupleMaskV2", TupleMaskOp);
+OPWRIGHT_REGISTER_CPU("MergeDedupData", MergeOp);
+OPWRIGHT_REGISTER_CPU("SplitDedupData", SplitOp);
 
 }  // namespace
 }  // namespace opwright

@@ -10,6 +10,7 @@
 #include "tf/device_host.h"
 #include "tf/embedding_system.h"
 #include "tf/embedding_wait.h"
+#include "tf/register.h"
 #include "tf/status.h"
 
 namespace opwright {
@@ -563,18 +564,15 @@ class EnqueueSerializedOp : public EnqueueOp {
   }
 };
 
-#define REGISTER(NAME, OP) \
-  REGISTER_KERNEL_BUILDER( \
-      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
 
-REGISTER("EnqueueTPUEmbeddingIntegerBatch", EnqueueIntegerOp);
-REGISTER("EnqueueTPUEmbeddingBatch", EnqueueSerializedOp);
-REGISTER("EnqueueTPUEmbeddingSparseBatch", EnqueueSparseOp);
-REGISTER("EnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
-REGISTER("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
-REGISTER("EnqueueTPUEmbeddingSparseTensorBatch", EnqueueSparseTensorOp);
-REGISTER("EnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
-REGISTER("DynamicEnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
+OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingIntegerBatch", EnqueueIntegerOp);
+OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingBatch", EnqueueSerializedOp);
+OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingSparseBatch", EnqueueSparseOp);
+OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
+OPWRIGHT_REGISTER_CPU("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
+OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingSparseTensorBatch", EnqueueSparseTensorOp);
+OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
+OPWRIGHT_REGISTER_CPU("DynamicEnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
 
 }  // namespace
 }  // namespace opwright

@@ -10,6 +10,7 @@
 #include "tensorflow/core/platform/fingerprint.h"
 #include "tensorflow/core/protobuf/tpu/topology.pb.h"
 #include "tf/embedding_system.h"
+#include "tf/register.h"
 #include "tf/status.h"
 
 namespace opwright {
@@ -23,50 +24,35 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::tstring;
 
-absl::Status WriteString(OpKernelContext* context, int i, std::string value) {
+template <class T>
+absl::Status WriteScalar(OpKernelContext* context, int i, T value) {
   Tensor* output;
   if (auto status = context->allocate_output(i, TensorShape({}), &output); !status.ok()) {
     return status;
   }
-  output->scalar<tstring>()() = std::move(value);
+  output->scalar<T>()() = std::move(value);
   return absl::OkStatus();
 }
-
-absl::Status WriteBool(OpKernelContext* context, bool value) {
-  Tensor* output;
-  if (auto status = context->allocate_output(0, TensorShape({}), &output); !status.ok()) {
-    return status;
-  }
-  output->scalar<bool>()() = value;
-  return absl::OkStatus();
+absl::Status WriteString(OpKernelContext* context, int i, const std::string& value) {
+  return WriteScalar<tstring>(context, i, value);
 }
 
-class ConfigureOp : public OpKernel {
+class ConfigureOp : public ConfiguredOp<OpKernel> {
  public:
-  explicit ConfigureOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
-  }
+  using ConfiguredOp::ConfiguredOp;
 
   void Compute(OpKernelContext* context) override {
     OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(config_));
   }
-
- private:
-  std::string config_;
 };
 
-class IsInitializedOp : public OpKernel {
+class IsInitializedOp : public ConfiguredOp<OpKernel> {
  public:
-  explicit IsInitializedOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
-  }
+  using ConfiguredOp::ConfiguredOp;
 
   void Compute(OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, WriteBool(context, EmbeddingSystem::Get().Configured(config_)));
+    OP_REQUIRES_OK(context, WriteScalar(context, 0, EmbeddingSystem::Get().Configured(config_)));
   }
-
- private:
-  std::string config_;
 };
 
 // The system is this process, with one core.
@@ -101,7 +87,7 @@ class ShutDownOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     EmbeddingSystem::Get().ShutDown();
-    if (context->num_outputs() == 1) OP_REQUIRES_OK(context, WriteBool(context, true));
+    if (context->num_outputs() == 1) OP_REQUIRES_OK(context, WriteScalar(context, 0, true));
   }
 };
 
@@ -168,20 +154,15 @@ absl::Status MakeCommon(absl::string_view config, Blob* blob) {
   return absl::OkStatus();
 }
 
-class PartitionerOp : public OpKernel {
+class PartitionerOp : public ConfiguredOp<OpKernel> {
  public:
-  explicit PartitionerOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
-  }
+  using ConfiguredOp::ConfiguredOp;
 
   void Compute(OpKernelContext* context) override {
     Blob common;
     OP_REQUIRES_OK(context, MakeCommon(config_, &common));
     OP_REQUIRES_OK(context, WriteString(context, 0, common.Serialize()));
   }
-
- private:
-  std::string config_;
 };
 
 absl::Status ReadInput(OpKernelContext* context, const char* name, const char* kind,
@@ -247,11 +228,9 @@ class CollateOp : public OpKernel {
   }
 };
 
-class HostOp : public OpKernel {
+class HostOp : public ConfiguredOp<OpKernel> {
  public:
-  explicit HostOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
-  }
+  using ConfiguredOp::ConfiguredOp;
 
   void Compute(OpKernelContext* context) override {
     Blob common, memory, given;
@@ -263,9 +242,6 @@ class HostOp : public OpKernel {
     memory.kind = "network";
     OP_REQUIRES_OK(context, WriteString(context, 0, memory.Serialize()));
   }
-
- private:
-  std::string config_;
 };
 
 class ConnectOp : public OpKernel {
@@ -298,22 +274,19 @@ class FinalizeOp : public OpKernel {
   }
 };
 
-#define REGISTER(NAME, OP) \
-  REGISTER_KERNEL_BUILDER( \
-      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
 
-REGISTER("ConfigureTPUEmbedding", ConfigureOp);
-REGISTER("IsTPUEmbeddingInitialized", IsInitializedOp);
-REGISTER("ConfigureDistributedTPU", ConfigureSystemOp);
-REGISTER("ShutdownDistributedTPU", ShutDownOp);
-REGISTER("ShutdownTPUSystem", ShutDownOp);
-REGISTER("ExecuteTPUEmbeddingPartitioner", PartitionerOp);
-REGISTER("ConfigureTPUEmbeddingMemory", MemoryOp);
-REGISTER("CollateTPUEmbeddingMemory", CollateOp);
-REGISTER("ConfigureTPUEmbeddingHost", HostOp);
-REGISTER("ConnectTPUEmbeddingHosts", ConnectOp);
-REGISTER("FinalizeTPUEmbedding", FinalizeOp);
-REGISTER("FinalizeTPUEmbeddingV2", FinalizeOp);
+OPWRIGHT_REGISTER_CPU("ConfigureTPUEmbedding", ConfigureOp);
+OPWRIGHT_REGISTER_CPU("IsTPUEmbeddingInitialized", IsInitializedOp);
+OPWRIGHT_REGISTER_CPU("ConfigureDistributedTPU", ConfigureSystemOp);
+OPWRIGHT_REGISTER_CPU("ShutdownDistributedTPU", ShutDownOp);
+OPWRIGHT_REGISTER_CPU("ShutdownTPUSystem", ShutDownOp);
+OPWRIGHT_REGISTER_CPU("ExecuteTPUEmbeddingPartitioner", PartitionerOp);
+OPWRIGHT_REGISTER_CPU("ConfigureTPUEmbeddingMemory", MemoryOp);
+OPWRIGHT_REGISTER_CPU("CollateTPUEmbeddingMemory", CollateOp);
+OPWRIGHT_REGISTER_CPU("ConfigureTPUEmbeddingHost", HostOp);
+OPWRIGHT_REGISTER_CPU("ConnectTPUEmbeddingHosts", ConnectOp);
+OPWRIGHT_REGISTER_CPU("FinalizeTPUEmbedding", FinalizeOp);
+OPWRIGHT_REGISTER_CPU("FinalizeTPUEmbeddingV2", FinalizeOp);
 
 }  // namespace
 }  // namespace opwright

@@ -7,6 +7,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf/device_host.h"
 #include "tf/embedding_system.h"
+#include "tf/register.h"
 #include "tf/status.h"
 
 namespace opwright {
@@ -27,10 +28,9 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
 // Which rows an op is about.
-class StateOp : public OpKernel {
+class StateOp : public ConfiguredOp<OpKernel> {
  public:
-  explicit StateOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
+  explicit StateOp(OpKernelConstruction* context) : ConfiguredOp(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_shards", &shards_));
     OP_REQUIRES_OK(context, context->GetAttr("shard_id", &shard_));
     OP_REQUIRES(context, shards_ > 0,
@@ -56,8 +56,6 @@ class StateOp : public OpKernel {
                                           " must have the shape ", shape.DebugString(),
                                           ", has ", tensor.shape().DebugString()));
   }
-
-  std::string config_;
 
  private:
   int64_t shards_, shard_;
@@ -308,12 +306,9 @@ class RetrieveAllOp : public AllTablesOp {
   }
 };
 
-#define REGISTER(NAME, OP) \
-  REGISTER_KERNEL_BUILDER( \
-      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
-#define REGISTER_OPTIMIZER(NAME)                                     \
-  REGISTER("LoadTPUEmbedding" NAME "Parameters", LoadOp);            \
-  REGISTER("RetrieveTPUEmbedding" NAME "Parameters", RetrieveOp)
+#define REGISTER_OPTIMIZER(NAME)                                       \
+  OPWRIGHT_REGISTER_CPU("LoadTPUEmbedding" NAME "Parameters", LoadOp); \
+  OPWRIGHT_REGISTER_CPU("RetrieveTPUEmbedding" NAME "Parameters", RetrieveOp)
 
 REGISTER_OPTIMIZER("ADAM");
 REGISTER_OPTIMIZER("Adadelta");
@@ -328,8 +323,8 @@ REGISTER_OPTIMIZER("ProximalAdagrad");
 REGISTER_OPTIMIZER("ProximalYogi");
 REGISTER_OPTIMIZER("RMSProp");
 REGISTER_OPTIMIZER("StochasticGradientDescent");
-REGISTER("LoadAllTPUEmbeddingParameters", LoadAllOp);
-REGISTER("RetrieveAllTPUEmbeddingParameters", RetrieveAllOp);
+OPWRIGHT_REGISTER_CPU("LoadAllTPUEmbeddingParameters", LoadAllOp);
+OPWRIGHT_REGISTER_CPU("RetrieveAllTPUEmbeddingParameters", RetrieveAllOp);
 
 }  // namespace
 }  // namespace opwright

@@ -6,6 +6,7 @@
 #include "tf/device_host.h"
 #include "tf/embedding_system.h"
 #include "tf/embedding_wait.h"
+#include "tf/register.h"
 #include "tf/status.h"
 
 namespace opwright {
@@ -36,11 +37,9 @@ absl::Status CheckCount(const char* name, int64_t count, const Configuration& co
                            std::to_string(features) + ", is " + std::to_string(count));
 }
 
-class RecvOp : public AsyncOpKernel {
+class RecvOp : public ConfiguredOp<AsyncOpKernel> {
  public:
-  explicit RecvOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
-  }
+  using ConfiguredOp::ConfiguredOp;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     std::shared_ptr<Engine> engine;
@@ -67,16 +66,11 @@ class RecvOp : public AsyncOpKernel {
           return engine->Received(host, turn);
         });
   }
-
- private:
-  std::string config_;
 };
 
-class SendOp : public OpKernel {
+class SendOp : public ConfiguredOp<OpKernel> {
  public:
-  explicit SendOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
-  }
+  using ConfiguredOp::ConfiguredOp;
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
@@ -111,9 +105,6 @@ class SendOp : public OpKernel {
     OP_REQUIRES_OK(context,
                    ToStatus(engine->Send(&host, core, values, std::move(kept), tagged)));
   }
-
- private:
-  std::string config_;
 };
 
 // A marker in the graph: the activations of one feature of a table, as they are.
@@ -126,13 +117,10 @@ class ActivationsOp : public OpKernel {
   }
 };
 
-#define REGISTER(NAME, OP) \
-  REGISTER_KERNEL_BUILDER( \
-      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), OP)
 
-REGISTER("RecvTPUEmbeddingActivations", RecvOp);
-REGISTER("SendTPUEmbeddingGradients", SendOp);
-REGISTER("TPUEmbeddingActivations", ActivationsOp);
+OPWRIGHT_REGISTER_CPU("RecvTPUEmbeddingActivations", RecvOp);
+OPWRIGHT_REGISTER_CPU("SendTPUEmbeddingGradients", SendOp);
+OPWRIGHT_REGISTER_CPU("TPUEmbeddingActivations", ActivationsOp);
 
 }  // namespace
 }  // namespace opwright

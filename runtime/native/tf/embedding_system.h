@@ -37,6 +37,18 @@ class EmbeddingSystem {
   std::string canonical_;  // and in bytes that can be compared.
 };
 
+// An op with the attr `config`, a serialized TPUEmbeddingConfiguration.
+template <class Kernel>
+class ConfiguredOp : public Kernel {
+ public:
+  explicit ConfiguredOp(tensorflow::OpKernelConstruction* context) : Kernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("config", &config_));
+  }
+
+ protected:
+  std::string config_;
+};
+
 // The core that an op works for, of those in the configuration: the number of its device.
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context);
 

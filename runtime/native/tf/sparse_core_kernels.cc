@@ -16,6 +16,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/logging.h"
 #include "tf/device_host.h"
+#include "tf/register.h"
 #include "tf/status.h"
 
 namespace opwright {
@@ -770,15 +771,12 @@ class RowsOp : public Kernel {
   const int64_t width_;
 };
 
-#define REGISTER(NAME, ...)                                                              \
-  REGISTER_KERNEL_BUILDER(                                                               \
-      Name(NAME).Device(tensorflow::DEVICE_CPU).Priority(kPriority), __VA_ARGS__)
 
-REGISTER("ConvertToCooTensor", CooOp);
-REGISTER("ConvertToListOfSparseCoreCooTensors", ListOfCooOp);
-REGISTER("SortListOfSparseCoreCooTensors", SortOp);
-REGISTER("GetStatsFromListOfSparseCoreCooTensors", StatsOp);
-REGISTER("ConvertToSparseCoreCsrWrappedCooTensor", CsrOp);
+OPWRIGHT_REGISTER_CPU("ConvertToCooTensor", CooOp);
+OPWRIGHT_REGISTER_CPU("ConvertToListOfSparseCoreCooTensors", ListOfCooOp);
+OPWRIGHT_REGISTER_CPU("SortListOfSparseCoreCooTensors", SortOp);
+OPWRIGHT_REGISTER_CPU("GetStatsFromListOfSparseCoreCooTensors", StatsOp);
+OPWRIGHT_REGISTER_CPU("ConvertToSparseCoreCsrWrappedCooTensor", CsrOp);
 
 #define REGISTER_LOOKUP(T)                                                               \
   REGISTER_KERNEL_BUILDER(Name("XlaSparseDenseMatmulWithCsrInput")                       \
@@ -788,14 +786,14 @@ REGISTER("ConvertToSparseCoreCsrWrappedCooTensor", CsrOp);
                           LookupOp<T>)
 REGISTER_LOOKUP(float);
 REGISTER_LOOKUP(int32_t);
-REGISTER("XlaSparseDenseMatmulWithStaticBufferSize", LookupOp<float>);
+OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulWithStaticBufferSize", LookupOp<float>);
 
 #define REGISTER_UPDATES(NAME)                                                           \
-  REGISTER("XlaSparseDenseMatmulGradWith" #NAME "AndCsrInput",                           \
+  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndCsrInput",                           \
            GradientOp<Optimizer::k##NAME>);                                              \
-  REGISTER("XlaSparseDenseMatmulGradWith" #NAME "AndStaticBufferSize",                   \
+  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndStaticBufferSize",                   \
            GradientOp<Optimizer::k##NAME>);                                              \
-  REGISTER("XlaSparseCore" #NAME, RowsOp<Optimizer::k##NAME>)
+  OPWRIGHT_REGISTER_CPU("XlaSparseCore" #NAME, RowsOp<Optimizer::k##NAME>)
 REGISTER_UPDATES(Sgd);
 REGISTER_UPDATES(Adagrad);
 REGISTER_UPDATES(AdagradMomentum);
