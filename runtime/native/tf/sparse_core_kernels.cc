@@ -788,11 +788,12 @@ REGISTER_LOOKUP(float);
 REGISTER_LOOKUP(int32_t);
 OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulWithStaticBufferSize", LookupOp<float>);
 
-#define REGISTER_UPDATES(NAME)                                                           \
-  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndCsrInput",                           \
-           GradientOp<Optimizer::k##NAME>);                                              \
-  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndStaticBufferSize",                   \
-           GradientOp<Optimizer::k##NAME>);                                              \
+#define REGISTER_UPDATES(NAME)                                                \
+  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndCsrInput",   \
+                        GradientOp<Optimizer::k##NAME>);                      \
+  OPWRIGHT_REGISTER_CPU(                                                      \
+      "XlaSparseDenseMatmulGradWith" #NAME "AndStaticBufferSize",             \
+      GradientOp<Optimizer::k##NAME>);                                        \
   OPWRIGHT_REGISTER_CPU("XlaSparseCore" #NAME, RowsOp<Optimizer::k##NAME>)
 REGISTER_UPDATES(Sgd);
 REGISTER_UPDATES(Adagrad);
