@@ -103,10 +103,12 @@ def run(settings: Settings, folder: Path, console: Console) -> None:
     """Trains, draws, exports, asks."""
     with console.status("TensorFlow, data and tables"):
         # Only here: importing TensorFlow takes seconds, which --help can do without.
+        import keras
         import tensorflow as tf
         from two_towers.model import Recommender, Training
 
-        tf.random.set_seed(settings.seed)
+        # Keras draws the towers' first weights from Python's generator.
+        keras.utils.set_random_seed(settings.seed)
         data = datasets.make(settings.users, settings.films, settings.seed)
         steps = steps_of(settings) * settings.epochs
         training = Training(data, settings.dimension, settings.batch, steps)

@@ -31,7 +31,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_learns_more_than_what_everybody_watches(trained: Path) -> None:
     found = losses(trained)
     assert [len(epoch) for epoch in found] == [3] * 6  # 44 steps, 20 a call
-    assert np.mean(found[-1]) < np.mean(found[0]) - 0.5
+    # Who knows nothing loses log(256) on finding a film in a batch.
+    assert np.mean(found[-1]) < np.log(256) - 0.15
     drawn = data.make(600, 200, seed=1)
     served = tf.saved_model.load(str(trained / "serving"))
     history = tf.RaggedTensor.from_tensor(tf.constant(drawn.history))
@@ -39,6 +40,17 @@ def test_it_learns_more_than_what_everybody_watches(trained: Path) -> None:
     recall = drawn.recall(scores)
     assert drawn.recall_of_popularity() * 1.3 < recall
     assert recall < drawn.recall_of_the_truth() * 1.1
+
+
+def test_the_seed_is_of_all_that_is_drawn(tmp_path: Path) -> None:
+    def run(name: str, seed: str) -> list[float]:
+        options = ["--folder", str(tmp_path / name), "--epochs", "1", "--seed", seed]
+        assert two_tower.main([*options, *SMALL]) == 0
+        return losses(tmp_path / name)[0]
+
+    first = run("first", "1")
+    np.testing.assert_allclose(run("again", "1"), first, rtol=1e-5)
+    assert abs(run("other", "2")[0] - first[0]) > 0.01
 
 
 def test_the_curve_is_a_picture(trained: Path) -> None:
