@@ -544,11 +544,11 @@ class EnqueueSerializedOp : public EnqueueOp {
       const int field = Wire::GetTagFieldNumber(tag);
       const auto type = Wire::GetTagWireType(tag);
       const bool list = type == Wire::WIRETYPE_LENGTH_DELIMITED;
-      const bool good = field == 1 && list                               ? packed(id)
-                        : field == 1 && type == Wire::WIRETYPE_VARINT    ? id()
-                        : field == 2 && list                             ? packed(weight)
-                        : field == 2 && type == Wire::WIRETYPE_FIXED32   ? weight()
-                                                                         : Wire::SkipField(&in, tag);
+      const bool good = field == 1 && list                             ? packed(id)
+                        : field == 1 && type == Wire::WIRETYPE_VARINT  ? id()
+                        : field == 2 && list                           ? packed(weight)
+                        : field == 2 && type == Wire::WIRETYPE_FIXED32 ? weight()
+                        : Wire::SkipField(&in, tag);
       if (!good) return false;
     }
     if (!in.ConsumedEntireMessage()) return false;
@@ -563,7 +563,6 @@ class EnqueueSerializedOp : public EnqueueOp {
     return true;
   }
 };
-
 
 OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingIntegerBatch", EnqueueIntegerOp);
 OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingBatch", EnqueueSerializedOp);

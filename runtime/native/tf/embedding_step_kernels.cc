@@ -62,8 +62,7 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
           return engine->Receive(host, core, std::move(on_turn));
         },
         [=](Host* host, const Engine::Turn& turn) {
-          engine->Lookup(host, turn, outputs.data());
-          return engine->Received(host, turn);
+          return engine->Lookup(host, turn, outputs.data());
         });
   }
 };
@@ -116,7 +115,6 @@ class ActivationsOp : public OpKernel {
     context->set_output(0, context->input(1));
   }
 };
-
 
 OPWRIGHT_REGISTER_CPU("RecvTPUEmbeddingActivations", RecvOp);
 OPWRIGHT_REGISTER_CPU("SendTPUEmbeddingGradients", SendOp);
