@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +19,9 @@ BIN = Path(sys.executable).parent
 BUILD = ROOT / "build" / "cuda"
 DOC = ROOT / "docs" / "gpu.md"
 NVCC = shutil.which("nvcc")
+needs_nvcc = pytest.mark.skipif(
+    NVCC is None, reason="nvcc is not in PATH: nothing of CUDA was compiled"
+)
 # Parts of their mangled names; aligned rows (true, Lb1) are the ones that count.
 HOT = {
     "6LookupILb1ELb0E": "lookup",
@@ -37,16 +43,24 @@ def run(*command: str | Path) -> str:
     return ran.stdout + ran.stderr
 
 
-def build(target: str) -> None:
-    """Builds a target; what ptxas says of kernels that have changed is kept."""
+@cache
+def configure() -> None:
+    options = ["-DOPWRIGHT_TENSORFLOW=OFF"]
+    if NVCC:
+        options = ["-DOPWRIGHT_CUDA=ON", "-DOPWRIGHT_TENSORFLOW=ON"]
     run(
         BIN / "cmake",
-        *("-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DOPWRIGHT_TENSORFLOW=OFF"),
+        *("-S", ROOT, "-B", BUILD, "-G", "Ninja", *options),
         *(f"-DCMAKE_MAKE_PROGRAM={BIN / 'ninja'}", "-DCMAKE_CXX_FLAGS=-Werror"),
-        *(f"-DOPWRIGHT_CUDA={'ON' if NVCC else 'OFF'}",),
-        "-DCMAKE_CUDA_FLAGS=-Werror=all-warnings",
+        *("-DCMAKE_CUDA_FLAGS=-Werror=all-warnings", f"-DOPWRIGHT_LIBRARY_DIR={BUILD}"),
+        f"-DPython3_EXECUTABLE={sys.executable}",
     )
-    said = run(BIN / "cmake", "--build", BUILD, "--parallel", "1", "--target", target)
+
+
+def build(target: str) -> None:
+    """Builds a target; what ptxas says of kernels that have changed is kept."""
+    configure()
+    said = run(BIN / "cmake", "--build", BUILD, "--parallel", "2", "--target", target)
     if "ptxas info" in said:
         (BUILD / "ptxas.log").write_text(said)
 
@@ -80,9 +94,7 @@ def resources(said: str) -> dict[tuple[str, str], Used]:
     }
 
 
-@pytest.mark.skipif(
-    NVCC is None, reason="nvcc is not in PATH: the CUDA kernels were not compiled"
-)
+@needs_nvcc
 def test_compiles() -> None:
     """Without a warning; hot kernels without spills, as docs/gpu.md has them."""
     build("opwright_cuda")
@@ -123,7 +135,7 @@ def python(script: str, library: Path) -> str:
         return run(sys.executable, "-c", start + script, library, *folders)
 
 
-@pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH")
+@needs_nvcc
 def test_no_gpu() -> None:
     """The library loads anywhere; a table is refused in the runtime's words."""
     torch = pytest.importorskip("torch")
@@ -136,10 +148,10 @@ def test_no_gpu() -> None:
         BUILD / "libopwright_cuda.so",
     )
     internal = 5
-    assert said.startswith(f"{internal} cudaGetDevice(&device_): cudaError"), said
+    assert re.match(rf"{internal} cuda\w+\(.*\): cudaError", said), said
 
 
-@pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH, nor CUDA's headers")
+@needs_nvcc
 def test_checks_on_the_cpu() -> None:
     """All that check.py checks, with the CPU in the place of the device."""
     pytest.importorskip("torch")
@@ -156,3 +168,118 @@ def test_script() -> None:
         pytest.skip("there is a GPU: run tests/gpu/check.py itself")
     said = run(sys.executable, ROOT / "tests" / "gpu" / "check.py")
     assert said == "tests/gpu/check.py: nothing was checked, torch sees no GPU\n"
+
+
+@needs_nvcc
+def test_store() -> None:
+    """An engine's tables on a device that gets to its work later."""
+    build("cuda_store_test")
+    said = run(BUILD / "cuda_store_test", "40")
+    assert said == "40 draws: steps are in order\n"
+
+
+def tensorflow(library: str, *command: str | Path) -> str:
+    """What Python prints with this library in the place of libopwright.so."""
+    build(library)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPWRIGHT_LIBRARY", str(BUILD / f"lib{library}.so"))
+        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+        path = (str(ROOT / part) for part in ("generated", "runtime", "codegen"))
+        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        return run(sys.executable, *command)
+
+
+KERNELS = """
+import json, sys
+import opwright
+from opwright_runtime import native
+from opwright_runtime.kernels import kernels
+rows = {
+    name: {row.device: row.host_memory for row in kernels(name)}
+    for name in sys.argv[1:]
+}
+arguments = {
+    name: [a.name for a in (*op.inputs, *op.outputs)]
+    for name in sys.argv[1:]
+    for op in [opwright.op_class(name).op_def]
+}
+print(json.dumps([rows, arguments, native.cuda()]))
+"""
+# Ops whose numbers are the device's, and what of them is on the host all the same.
+ON_DEVICE = {
+    "RecvTPUEmbeddingActivations": [],
+    "SendTPUEmbeddingGradients": ["learning_rates"],
+    "TPUEmbeddingActivations": [],
+}
+
+
+@needs_nvcc
+def test_registrations() -> None:
+    """Every op that the opdefs promise has a kernel for GPUs, with or without one."""
+    promised = [
+        path.stem
+        for path in (ROOT / "opdefs" / "tpu").glob("*.yaml")
+        if "\nkernels: {CPU: opwright, GPU: opwright}\n" in path.read_text("utf-8")
+    ]
+    assert len(promised) == 51
+    said = tensorflow("opwright_embedding_gpu", "-c", KERNELS, *promised)
+    (answer,) = (line for line in said.splitlines() if line.startswith("[{"))
+    rows, arguments, cuda = json.loads(answer)
+    assert cuda
+    for name in promised:
+        assert rows[name].keys() >= {"CPU", "GPU"}, name
+        on_host = rows[name]["GPU"]
+        if "TPUEmbedding" in name and name.startswith(("Load", "Retrieve")):
+            assert on_host == [], name
+        else:
+            expected = ON_DEVICE.get(name, arguments[name])
+            assert sorted(on_host) == sorted(expected), name
+
+
+# Of several cores, of more memory than a copy of it should take, of gradients that are
+# refused at once; the fuzzer is run by itself.
+NOT_ON_GPUS = (
+    "several_cores",
+    "ids_beyond_32_bits and not cut",
+    "test_send[12]",
+    "test_send[13]",
+    "test_send[14]",
+    "fuzzed",
+)
+
+
+@needs_nvcc
+def test_cpu_kernels_beside_those_for_gpus() -> None:
+    """Without a GPU and its driver, the CPU works as ever."""
+    tests = ROOT / "tests" / "native" / "test_embedding_enqueue.py"
+    said = tensorflow("opwright_embedding_gpu", "-m", "pytest", "-q", tests)
+    assert " passed" in said
+    # TensorFlow has functions of these names too, for a runtime of its own.
+    names = run("nm", "-D", BUILD / "libopwright_embedding_gpu.so")
+    assert not re.search(r" U (cuda|__cuda|cu[A-Z])", names)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", ["numbers", "order", "bad_input", "enqueue"])
+def test_ops_on_the_cpu(name: str) -> None:
+    """The ops' own tests, with their tables on a device that is the CPU."""
+    tests = ROOT / "tests" / "native" / f"test_embedding_{name}.py"
+    one_isa = [f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS)]
+    select = f"not ({' or '.join(one_isa)})"
+    said = tensorflow(
+        "opwright_embedding_on_cpu", "-m", "pytest", "-q", "-k", select, tests
+    )
+    assert " passed" in said
+
+
+@needs_nvcc
+def test_fuzzed_ops_on_the_cpu() -> None:
+    fuzz = ROOT / "tests" / "native" / "embedding_fuzz.py"
+    tensorflow("opwright_embedding_on_cpu", fuzz, "500", "0", "--cores", "1")
+
+
+@needs_nvcc
+def test_late_refusals() -> None:
+    tests = ROOT / "tests" / "gpu" / "late_refusals.py"
+    said = tensorflow("opwright_embedding_on_cpu", "-m", "pytest", "-q", tests)
+    assert " passed" in said

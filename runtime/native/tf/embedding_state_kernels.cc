@@ -120,7 +120,7 @@ class LoadOp : public OneTableOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     int64_t table;
     OP_REQUIRES_OK(context, FindTable(configuration, &table));
@@ -147,7 +147,7 @@ class RetrieveOp : public OneTableOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     int64_t table;
     OP_REQUIRES_OK(context, FindTable(configuration, &table));
@@ -203,7 +203,7 @@ class LoadAllOp : public AllTablesOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     OpInputList lists[1 + embedding::kMaxSlots];
     OP_REQUIRES_OK(context, context->input_list("parameters", &lists[0]));
@@ -285,7 +285,7 @@ class RetrieveAllOp : public AllTablesOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     OpOutputList lists[1 + embedding::kMaxSlots];
     OP_REQUIRES_OK(context, context->output_list("parameters", &lists[0]));
@@ -331,9 +331,9 @@ class RetrieveAllOp : public AllTablesOp {
   }
 };
 
-#define REGISTER_OPTIMIZER(NAME)                                       \
-  OPWRIGHT_REGISTER_CPU("LoadTPUEmbedding" NAME "Parameters", LoadOp); \
-  OPWRIGHT_REGISTER_CPU("RetrieveTPUEmbedding" NAME "Parameters", RetrieveOp)
+#define REGISTER_OPTIMIZER(NAME)                                     \
+  OPWRIGHT_REGISTER("LoadTPUEmbedding" NAME "Parameters", , LoadOp); \
+  OPWRIGHT_REGISTER("RetrieveTPUEmbedding" NAME "Parameters", , RetrieveOp)
 
 REGISTER_OPTIMIZER("ADAM");
 REGISTER_OPTIMIZER("Adadelta");
@@ -348,8 +348,8 @@ REGISTER_OPTIMIZER("ProximalAdagrad");
 REGISTER_OPTIMIZER("ProximalYogi");
 REGISTER_OPTIMIZER("RMSProp");
 REGISTER_OPTIMIZER("StochasticGradientDescent");
-OPWRIGHT_REGISTER_CPU("LoadAllTPUEmbeddingParameters", LoadAllOp);
-OPWRIGHT_REGISTER_CPU("RetrieveAllTPUEmbeddingParameters", RetrieveAllOp);
+OPWRIGHT_REGISTER("LoadAllTPUEmbeddingParameters", , LoadAllOp);
+OPWRIGHT_REGISTER("RetrieveAllTPUEmbeddingParameters", , RetrieveAllOp);
 
 }  // namespace
 }  // namespace opwright
