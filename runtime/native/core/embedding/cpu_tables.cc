@@ -195,7 +195,7 @@ class CpuTableStore : public TableStore {
     struct Task {
       int64_t feature, first, end;
     };
-    constexpr int64_t kBytes = 128 << 10;
+    constexpr int64_t kBytes = 256 << 10;
     std::vector<Task> tasks;
     for (size_t f = 0; f < batch.features.size(); ++f) {
       const Bags& bags = batch.features[f];
@@ -215,7 +215,7 @@ class CpuTableStore : public TableStore {
       const Table& table = TableOf(task.feature);
       kernels.lookup({table.pages.get(), table.stride, table.config.dimension,
                       bags.starts.get(), bags.ids.get(), bags.weights.get(),
-                      bags.scales.get(), task.first, task.end, bags.count(),
+                      bags.scales.get(), task.first, task.end,
                       table.config.quantization.enabled ? &table.config.quantization : nullptr,
                       outputs[task.feature]});
     });
