@@ -219,7 +219,7 @@ class CpuTableStore : public TableStore {
       const Table& table = TableOf(task.feature);
       kernels.lookup({table.pages.get(), table.stride, table.config.dimension,
                       bags.starts.get(), bags.ids.get(), bags.weights.get(),
-                      bags.scales.get(), task.first, task.end, bags.count(),
+                      bags.scales.get(), task.first, task.end,
                       table.config.quantization.enabled ? &table.config.quantization : nullptr,
                       outputs[task.feature]});
     });

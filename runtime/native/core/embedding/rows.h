@@ -20,7 +20,6 @@ struct LookupCall {
   const float* weights;  // Or null: ones.
   const float* scales;   // Or null: ones.
   int64_t first, end;
-  int64_t ids_end;  // Ids up to here may be read ahead.
   const Quantization* quantization;  // Or null.
   float* out;                        // [samples, dimension]
 };

@@ -547,7 +547,6 @@ void SumRows(const Triples& triples, const float* table, int64_t width,
     LookupCall part = call;
     part.first = first;
     part.end = last;
-    part.ids_end = sorted.starts[last];
     kernels.lookup(part);
   });
 }
