@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from building import CUDA_BUILD as BUILD
+from building import NVCC, ROOT, build, run
 
-ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(sys.executable).parent
-BUILD = ROOT / "build" / "cuda"
 DOC = ROOT / "docs" / "gpu.md"
-NVCC = shutil.which("nvcc")
 # Parts of their mangled names; aligned rows (true, Lb1) are the ones that count.
 HOT = {
     "6LookupILb1ELb0E": "lookup",
@@ -27,28 +23,6 @@ HOT = {
     "12CombineShortINS_9embedding5rules7AdagradELb1E": "rows in few tiles, Adagrad",
     "11CombineLongINS_9embedding5rules7AdagradELb1E": "rows in many tiles, Adagrad",
 }
-
-
-def run(*command: str | Path) -> str:
-    ran = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert not ran.returncode, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
-
-
-def build(target: str) -> None:
-    """Builds a target; what ptxas says of kernels that have changed is kept."""
-    run(
-        BIN / "cmake",
-        *("-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DOPWRIGHT_TENSORFLOW=OFF"),
-        *(f"-DCMAKE_MAKE_PROGRAM={BIN / 'ninja'}", "-DCMAKE_CXX_FLAGS=-Werror"),
-        *(f"-DOPWRIGHT_CUDA={'ON' if NVCC else 'OFF'}",),
-        "-DCMAKE_CUDA_FLAGS=-Werror=all-warnings",
-    )
-    said = run(BIN / "cmake", "--build", BUILD, "--parallel", "1", "--target", target)
-    if "ptxas info" in said:
-        (BUILD / "ptxas.log").write_text(said)
 
 
 def test_kernels_on_the_cpu() -> None:
@@ -145,14 +119,10 @@ def test_checks_on_the_cpu() -> None:
     pytest.importorskip("torch")
     build("opwright_cuda_on_cpu")
     library = BUILD / "libopwright_cuda_on_cpu.so"
-    said = python("import checks\nprint(checks.Checks(library).everything())", library)
-    assert said.endswith("168 lookups, 104 updates, 0 failures\n")
-
-
-def test_script() -> None:
-    """One line and success, where it has nothing to run on."""
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
-    said = run(sys.executable, ROOT / "tests" / "gpu" / "check.py")
-    assert said == "tests/gpu/check.py: nothing was checked, torch sees no GPU\n"
+    said = python(
+        "import checks\nall = checks.Checks(library)\n"
+        "print([check() for check in all.all().values()], all.failures)",
+        library,
+    )
+    assert said.startswith("['168 lookups', '104 updates', '3 times 3 steps of 160000")
+    assert said.endswith("] []\n")
