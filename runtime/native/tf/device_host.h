@@ -81,7 +81,7 @@ class DeviceHost : public Host {
 
     void Wait() {
       // The others finish at about the same time: look a few times before sleeping.
-      for (int i = 0; i < 2000; ++i) {
+      for (int i = 0; i < 8000; ++i) {
         if (done.load() == count) return;
 #if defined(__x86_64__)
         __builtin_ia32_pause();

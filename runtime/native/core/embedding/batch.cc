@@ -25,14 +25,15 @@ std::string DescribeShape(const std::vector<int64_t>& shape) {
 // to name the one that is wrong.
 template <class T>
 bool CopyIds(const T* from, int64_t count, int64_t rows, int64_t* to) {
-  uint64_t most = 0;
+  const uint64_t last = static_cast<uint64_t>(rows) - 1;
+  uint64_t signs = 0;  // Of all ids, and of how far each is below the last one.
   for (int64_t i = 0; i < count; ++i) {
     const int64_t id = from[i];
     to[i] = id;
-    const uint64_t bits = static_cast<uint64_t>(id);  // Negative ones are the largest.
-    most = bits > most ? bits : most;
+    const uint64_t bits = static_cast<uint64_t>(id);
+    signs |= bits | (last - bits);
   }
-  return most < static_cast<uint64_t>(rows);
+  return signs >> 63 == 0;
 }
 
 template <class T>
@@ -51,7 +52,8 @@ class Builder {
       : configuration_(configuration),
         feature_(feature),
         config_(configuration.features[feature]),
-        table_(configuration.tables[config_.table]) {}
+        table_(configuration.tables[config_.table]),
+        samples_(config_.samples()) {}
 
   // Checks sizes and takes ids and weights; where they go is the caller's next question.
   Maybe Take(const std::vector<Lookups>& lookups) {
@@ -113,8 +115,12 @@ class Builder {
   // One sample a row, in order: nothing is to be moved.
   void SamplesAreRows(const Lookups& lookups) {
     starts_ = Uninitialized<int64_t>(samples() + 1);
-    const bool dense = lookups.form == Lookups::Form::kDense;
-    for (int64_t i = 0; i <= samples(); ++i) starts_[i] = dense ? i : lookups.where[i];
+    int64_t* const starts = starts_.get();
+    if (lookups.form == Lookups::Form::kDense) {
+      for (int64_t i = 0; i <= samples_; ++i) starts[i] = i;
+    } else {
+      for (int64_t i = 0; i <= samples_; ++i) starts[i] = lookups.where[i];
+    }
   }
 
   // The sample of each id; -1 drops it.
@@ -165,7 +171,7 @@ class Builder {
     bags->weights = std::move(weights_);
   }
 
-  int64_t samples() const { return config_.samples(); }
+  int64_t samples() const { return samples_; }
 
   Refusal Bad(const std::string& problem) const {
     return Invalid(DescribeFeature(configuration_, feature_) + ": " + problem);
@@ -197,6 +203,7 @@ class Builder {
   const int64_t feature_;
   const FeatureConfig& config_;
   const TableConfig& table_;
+  const int64_t samples_;
   int64_t count_ = 0;
   bool weighted_ = false;
   std::unique_ptr<int64_t[]> starts_, ids_, sample_of_;

@@ -195,7 +195,7 @@ class CpuTableStore : public TableStore {
     struct Task {
       int64_t feature, first, end;
     };
-    constexpr int64_t kBytes = 256 << 10;
+    constexpr int64_t kBytes = 128 << 10;
     std::vector<Task> tasks;
     for (size_t f = 0; f < batch.features.size(); ++f) {
       const Bags& bags = batch.features[f];

@@ -100,7 +100,8 @@ struct Quantized {
 // One sample's columns `from` to `from + kVectors * N`.
 template <int N, int kVectors, class Read>
 inline void Bag(const LookupCall& call, const Read& read, int64_t sample, int64_t from) {
-  V<N> sum[kVectors] = {};
+  V<N> sum[kVectors];
+  for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};  // All at once would go through memory.
   const int64_t end = call.starts[sample + 1];
   for (int64_t i = call.starts[sample]; i < end; ++i) {
     const float* const row = call.table + call.ids[i] * call.stride + from;
