@@ -276,7 +276,10 @@ class Result:
 
 
 def measure(library: Library, setup: Setup, missing: dict[str, str]) -> Result:
-    """One set-up; a peer that cannot run it is left out, and `missing` says why."""
+    """One set-up; a peer that is not there or has no such optimizer is left out.
+
+    `missing` says why, and nobody asks again.
+    """
     starts = torch.arange(0, setup.sizes.count + 1, setup.sizes.ids_per_sample)
     starts = starts.to(DEVICE)
     batches = [Bags(starts, draw_ids(setup, i)) for i in range(BATCHES)]
@@ -285,15 +288,17 @@ def measure(library: Library, setup: Setup, missing: dict[str, str]) -> Result:
     contenders = {"opwright": ours(library, setup, weights, batches, gradient)}
     makers = {"torch": with_torch, "FBGEMM": with_fbgemm}
     for name, make in makers.items():
-        if name in missing:
+        of_optimizer = f"{name}'s {NAMES[setup.optimizer]}"
+        if missing.keys() & {name, of_optimizer}:
             continue
         try:
             contenders[name] = make(setup, weights, batches, gradient)
             contenders[name].forward(0)
         except Exception as error:
             contenders.pop(name, None)
-            words = (str(error).splitlines() or [""])[0]
-            missing[name] = f"{type(error).__name__}: {words}"
+            what = name if isinstance(error, ImportError) else of_optimizer
+            words = (str(error).splitlines() or [""])[0].rstrip(".")
+            missing[what] = f"{type(error).__name__}: {words}"
     wrong = agree(setup, contenders)
     times: dict[tuple[str, str], list[float]] = {
         (name, what): [] for name in contenders for what in ("lookup", "step")

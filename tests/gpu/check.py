@@ -207,7 +207,8 @@ def main() -> int:
     quick = ["--quick"] if arguments.quick else []
     rows, lines = run_all(parts, arguments.seconds, quick)
     took = f"{time.monotonic() - began:.0f} s"
-    text = "\n".join([f"{machine()}; {took}.", "", *lines, "", *table(rows)]) + "\n"
+    above = ["", *lines] if lines else []
+    text = "\n".join([f"{machine()}; {took}.", *above, "", *table(rows)]) + "\n"
     print(f"\n{text}", end="")
     if arguments.write:
         write(DOC, text)

@@ -92,24 +92,26 @@ def build(run: Run) -> None:
     """Both libraries at once; each can fail alone."""
     import torch
 
-    if run.cuda_library.exists():
-        run.cuda_library.unlink()  # A build that fails leaves no older one behind.
-    major, minor = torch.cuda.get_device_capability()
-    core = (run.build / "core", "rnn_c", "-DOPWRIGHT_TENSORFLOW=OFF")
-    cuda = (
-        run.build / "cuda",
-        "opwright_cuda",
-        "-DOPWRIGHT_TENSORFLOW=OFF",
-        "-DOPWRIGHT_CUDA=ON",
-        f"-DCMAKE_CUDA_ARCHITECTURES={major}{minor}-real",
-    )
+    for library in (run.rnn_library, run.cuda_library):
+        library.unlink(missing_ok=True)  # A build that fails leaves no older one.
+
+    def cuda() -> tuple[str, str]:
+        major, minor = torch.cuda.get_device_capability()
+        return cmake(
+            run.cuda_library.parent,
+            "opwright_cuda",
+            "-DOPWRIGHT_TENSORFLOW=OFF",
+            "-DOPWRIGHT_CUDA=ON",
+            f"-DCMAKE_CUDA_ARCHITECTURES={major}{minor}-real",
+        )
+
     with ThreadPoolExecutor() as pool:
-        made = {
-            "the CPU's recurrent layers": pool.submit(cmake, *core),
-            "the CUDA backend": pool.submit(cmake, *cuda),
-        }
-        for what, future in made.items():
-            run.findings.tried(what, future.result)
+        core = pool.submit(
+            cmake, run.rnn_library.parent, "rnn_c", "-DOPWRIGHT_TENSORFLOW=OFF"
+        )
+        on_gpu = pool.submit(cuda)
+        run.findings.tried("the CPU's recurrent layers", core.result)
+        run.findings.tried("the CUDA backend", on_gpu.result)
 
 
 def built(run: Run, what: str, library: Path) -> bool:
@@ -134,20 +136,23 @@ def layout(run: Run) -> None:
         return
     import torch
     from layout import disagreements, module, stacks, torch_layout
-    from libcudnn import Cudnn
+    from libcudnn import TYPES, Cudnn
     from rnn_core import Core
 
     core = Core(run.rnn_library)
-    wrong: list[str] = []
-    count = 0
-    for dtype in (torch.float32, torch.float16):
-        for layers in stacks():
-            of = module(layers, device="cuda", dtype=dtype)
-            theirs = torch_layout(layers, of)
-            wrong += disagreements(layers, core.layout(layers), theirs)
-            count += 1
-    note = f"{count} stacks, {len(wrong)} disagreements"
-    say(run, f"{what} in torch's buffers", wrong, note)
+
+    def judged(count: int, wrong: list[str]) -> tuple[str, str]:
+        print(*wrong, sep="\n", flush=True)
+        note = f"{count} stacks, {len(wrong)} disagreements"
+        return (FAILED, f"{note}; first: {wrong[0]}") if wrong else (OK, note)
+
+    def read() -> tuple[str, str]:
+        wrong: list[str] = []
+        stacked = [(s, t) for s in stacks() for t in (torch.float32, torch.float16)]
+        for one, dtype in stacked:
+            theirs = torch_layout(one, module(one, device="cuda", dtype=dtype))
+            wrong += disagreements(one, core.layout(one), theirs)
+        return judged(len(stacked), wrong)
 
     def ask() -> tuple[str, str]:
         number: int = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
@@ -155,19 +160,15 @@ def layout(run: Run) -> None:
         cudnn = Cudnn(f"libcudnn.so.{major}")  # The one that torch has loaded.
         if not cudnn.has_device:
             return FAILED, "cudnnCreate makes no handle"
-        stacked = list(stacks(skip_input=True))
-        wrong = [
-            words
-            for dtype in ("float32", "float16", "float64")
-            for one in stacked
-            for words in disagreements(one, core.layout(one), cudnn.layout(one, dtype))
-        ]
-        print(*wrong, sep="\n", flush=True)
-        first = f"; first: {wrong[0]}" if wrong else ""
-        note = f"cuDNN {cudnn.version}: {3 * len(stacked)} stacks, "
-        note += f"{len(wrong)} disagreements{first}"
-        return FAILED if wrong else OK, note
+        wrong: list[str] = []
+        stacked = [(s, t) for s in stacks(skip_input=True) for t in TYPES]
+        for one, dtype in stacked:
+            theirs = cudnn.layout(one, dtype)
+            wrong += disagreements(one, core.layout(one), theirs)
+        verdict, note = judged(len(stacked), wrong)
+        return verdict, f"cuDNN {cudnn.version}: {note}"
 
+    run.findings.tried(f"{what} in torch's buffers", read)
     run.findings.tried(f"{what}, asked of cuDNN", ask)
 
 

@@ -213,7 +213,9 @@ def test_bad_run(core: Core) -> None:
     with pytest.raises(ValueError, match="params_size: must be 144, is 143"):
         core.run(layers, States(*zeros), np.zeros(143, np.float32))
     with pytest.raises(ValueError, match="are no shapes of a run"):
-        core.run(layers, States(*zeros[1:], zeros[0]), np.zeros(144, np.float32))
+        core.run(
+            layers, States(zeros[1], zeros[2], zeros[0]), np.zeros(144, np.float32)
+        )
     empty = [np.zeros(size, np.float32) for size in ((0, 5, 3), (1, 5, 4), (1, 5, 4))]
     with pytest.raises(ValueError, match="input: needs at least one step"):
         core.run(layers, States(*empty), np.zeros(144, np.float32))
