@@ -1,121 +1,408 @@
-"""Times of the CUDA backend, beside torch's EmbeddingBag and its Adagrad.
+"""Times of the CUDA backend beside torch's EmbeddingBag and FBGEMM's, interleaved.
 
-tests/gpu/check.py runs this after its checks.
+tests/gpu/check.py runs this after its checks. Every round times each contender once,
+so that a slow spell hits all of them; what is printed is medians over the rounds and
+the spread from the first to the third quartile. Batches take turns, so that no call
+finds its rows in the cache because of the one before.
+
+opwright: a lookup; a step is a lookup and an update.
+torch: nn.EmbeddingBag with sparse gradients and SGD, Adagrad or SparseAdam.
+FBGEMM: SplitTableBatchedEmbeddingBagsCodegen on the device with EXACT_SGD,
+    EXACT_ADAGRAD or ADAM, in float32, without its check of bounds; opwright makes one.
+
+All have float32 tables of the same weights and sum the rows of a bag; lookups after a
+step are compared, but not those of Adam: torch and FBGEMM correct its bias in the
+kernel, opwright by its learning rate.
+
+Percents are of what a copy moves: in a lookup 4 * D bytes for each id and output, 8 for
+each id and bag; in an update 4 * D + 8 bytes for each id, whose gradient is read, and
+every row that is met once from and once to memory, with its slots. Gradients and rows
+that many ids share come from the cache: there, more than 100 % can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from backend import Bags, Library, Settings, Table
+from backend import DEVICE, Bags, Library, Settings, Table
+from numpy.typing import NDArray
 
-DIMENSIONS = [16, 32, 64, 128, 256, 512]
-SAMPLES, IDS_PER_SAMPLE = 65536, 10
-COUNT = SAMPLES * IDS_PER_SAMPLE
-TABLE_BYTES = 4 << 30
+BATCHES = 4
+RATE, ACCUMULATOR = 0.01, 0.1
+# Floats of a row's slots, and the hyperparameters that opwright takes.
+SLOTS = {"stochastic_gradient_descent": 0, "adagrad": 1, "adam": 2}
+HYPER = {"adam": [0.9, 0.999, 1e-8, 0, 0]}
+NAMES = {"adagrad": "Adagrad", "stochastic_gradient_descent": "SGD", "adam": "Adam"}
+PEERS = ("torch", "FBGEMM")
+# Of the copy's bytes a second.
+TARGETS = {"lookup": 0.75, "step": 0.6}
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """The median of some runs."""
-    for _ in range(3):
+@dataclass(frozen=True)
+class Sizes:
+    """What is timed: enough to fill a GPU."""
+
+    samples: int = 65536
+    ids_per_sample: int = 10
+    table_bytes: int = 2 << 30
+    most_rows: int = 8 << 20
+    dimensions: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
+    # Of the optimizers other than Adagrad.
+    other_dimensions: tuple[int, ...] = (64, 256)
+    rounds: int = 15
+    copied: int = 1 << 30
+
+    @property
+    def count(self) -> int:
+        return self.samples * self.ids_per_sample
+
+    def rows(self, dimension: int) -> int:
+        return min(self.most_rows, self.table_bytes // (dimension * 4))
+
+
+@dataclass(frozen=True)
+class Setup:
+    sizes: Sizes
+    dimension: int
+    kind: str
+    optimizer: str
+
+    @property
+    def rows(self) -> int:
+        return self.sizes.rows(self.dimension)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Calls that take the number of a batch; `forward` returns [samples, dimension]."""
+
+    forward: Callable[[int], torch.Tensor]
+    step: Callable[[int], object]
+    close: Callable[[], object] = lambda: None
+
+
+def milliseconds(call: Callable[[], object]) -> float:
+    """Of one call: on a GPU between two events on its stream."""
+    if DEVICE == "cpu":
+        begin = time.perf_counter()
         call()
-    times = []
-    for _ in range(10):
-        begin, end = (
-            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            for _ in range(2)
-        )
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3)
-    return float(np.median(times))
+        return (time.perf_counter() - begin) * 1e3
+    first, last = (
+        torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        for _ in range(2)
+    )
+    first.record()
+    call()
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last))
 
 
-def copy_bandwidth() -> float:
+def copy_bandwidth(sizes: Sizes) -> float:
     """Bytes a second that a copy reads and writes."""
-    half = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    half = torch.zeros(sizes.copied, dtype=torch.uint8, device=DEVICE)
     other = torch.empty_like(half)
-    return 2 * len(half) / seconds(lambda: other.copy_(half))
+    times = [milliseconds(lambda: other.copy_(half)) for _ in range(sizes.rounds + 3)]
+    return 2e3 * len(half) / float(np.median(times[3:]))
 
 
-def draw_ids(kind: str, rows: int) -> torch.Tensor:
-    if kind == "uniform":
-        return torch.randint(0, rows, (COUNT,), device="cuda")
-    drawn = np.minimum(np.random.default_rng(2).zipf(1.15, COUNT), 1 << 62)
-    # Hot rows lie anywhere in a table.
-    spread = drawn.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return torch.from_numpy((spread % np.uint64(rows)).astype(np.int64)).cuda()
+def draw_ids(setup: Setup, batch: int) -> torch.Tensor:
+    random = np.random.default_rng([2, batch])
+    if setup.kind == "uniform":
+        ids = random.integers(0, setup.rows, setup.sizes.count)
+    else:
+        drawn = np.minimum(random.zipf(1.15, setup.sizes.count), 1 << 62)
+        # Hot rows lie anywhere in a table.
+        spread = drawn.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        ids = (spread % np.uint64(setup.rows)).astype(np.int64)
+    return torch.from_numpy(ids).to(DEVICE)
 
 
 def ours(
-    library: Library, rows: int, dimension: int, bags: Bags, g: torch.Tensor
-) -> tuple[float, float]:
-    """Seconds of a lookup and of an update."""
-    table = Table(library, Settings(rows, dimension, "adagrad"))
-    out = torch.empty_like(g)
-    forward = seconds(lambda: table.lookup(bags, out))
-    update = seconds(lambda: table.update([(bags, g)], 0.01))
-    table.check()
-    table.close()
-    return forward, update
+    library: Library,
+    setup: Setup,
+    weights: torch.Tensor,
+    batches: list[Bags],
+    gradient: torch.Tensor,
+) -> Contender:
+    hyper = HYPER.get(setup.optimizer, [])
+    settings = Settings(setup.rows, setup.dimension, setup.optimizer, hyper)
+    table = Table(library, settings)
+    table.write(-1, weights)
+    if setup.optimizer == "adagrad":
+        table.write(0, torch.full_like(weights, ACCUMULATOR))
+    out = torch.empty_like(gradient)
+
+    def step(batch: int) -> None:
+        table.lookup(batches[batch], out)
+        table.update([(batches[batch], gradient)], RATE)
+
+    def close() -> None:
+        table.check()
+        table.close()
+
+    return Contender(lambda i: table.lookup(batches[i], out), step, close)
 
 
-def theirs(
-    rows: int, dimension: int, bags: Bags, g: torch.Tensor
-) -> tuple[float, float]:
-    """Seconds of torch's lookup, and of its lookup, backward pass and update."""
-    layer = torch.nn.EmbeddingBag(
-        rows, dimension, mode="sum", sparse=True, device="cuda"
+def with_torch(
+    setup: Setup, weights: torch.Tensor, batches: list[Bags], gradient: torch.Tensor
+) -> Contender:
+    layer = torch.nn.EmbeddingBag.from_pretrained(
+        weights.clone(), freeze=False, mode="sum", sparse=True
     )
-    adagrad = torch.optim.Adagrad(layer.parameters(), 0.01)
-    offsets = bags.starts[:-1]
+    optimizer: Any
+    if setup.optimizer == "adagrad":
+        optimizer = torch.optim.Adagrad(
+            layer.parameters(), RATE, initial_accumulator_value=ACCUMULATOR, eps=0
+        )
+    elif setup.optimizer == "adam":
+        optimizer = torch.optim.SparseAdam(list(layer.parameters()), RATE)
+    else:
+        optimizer = torch.optim.SGD(layer.parameters(), RATE)
+    offsets = [bags.starts[:-1] for bags in batches]
 
-    def step() -> None:
-        adagrad.zero_grad()
-        layer(bags.ids, offsets).backward(g)
-        adagrad.step()
+    def forward(i: int) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = layer(batches[i].ids, offsets[i])
+        return found
 
-    with torch.no_grad():
-        forward = seconds(lambda: layer(bags.ids, offsets))
-    return forward, seconds(step)
+    def step(i: int) -> None:
+        optimizer.zero_grad()
+        layer(batches[i].ids, offsets[i]).backward(gradient)
+        optimizer.step()
+
+    return Contender(forward, step)
 
 
-def table_of_times(library: Library) -> list[str]:
-    """Lines of Markdown."""
-    copy = copy_bandwidth()
-    lines = [
-        f"Copy: {copy / 1e9:.0f} GB/s. {SAMPLES} samples of {IDS_PER_SAMPLE} ids, "
-        "Adagrad. %: bytes of rows, ids and outputs a second, of the copy's.",
-        "",
-        "| D | ids | lookup ms | % | torch ms | update ms | % | step ms | torch ms |",
-        "|---|---|---|---|---|---|---|---|---|",
+def with_fbgemm(
+    setup: Setup, weights: torch.Tensor, batches: list[Bags], gradient: torch.Tensor
+) -> Contender:
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
+        BoundsCheckMode,
+        EmbeddingLocation,
+    )
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    rule = {"stochastic_gradient_descent": "EXACT_SGD", "adagrad": "EXACT_ADAGRAD"}
+    cpu = DEVICE == "cpu"
+    place = EmbeddingLocation.HOST if cpu else EmbeddingLocation.DEVICE
+    device = ComputeDevice.CPU if cpu else ComputeDevice.CUDA
+    module = SplitTableBatchedEmbeddingBagsCodegen(
+        [(setup.rows, setup.dimension, place, device)],
+        optimizer=EmbOptimType[rule.get(setup.optimizer, "ADAM")],
+        learning_rate=RATE,
+        eps=1e-8 if setup.optimizer == "adam" else 0.0,
+        stochastic_rounding=False,
+        bounds_check_mode=BoundsCheckMode.NONE,
+    )
+    module.split_embedding_weights()[0].copy_(weights)
+    if setup.optimizer == "adagrad":
+        module.split_optimizer_states()[0][0].fill_(ACCUMULATOR)
+
+    def forward(i: int) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = module(batches[i].ids, batches[i].starts)
+        return found
+
+    return Contender(
+        forward, lambda i: module(batches[i].ids, batches[i].starts).backward(gradient)
+    )
+
+
+def agree(setup: Setup, contenders: dict[str, Contender]) -> list[str]:
+    """Who looks up something else after a step, in words."""
+    if setup.optimizer == "adam":
+        return []
+    found = {}
+    for name, contender in contenders.items():
+        contender.step(0)
+        found[name] = contender.forward(0).clone()
+    first = found["opwright"]
+    return [
+        f"{name} is {float((values - first).abs().max()):.2g} off"
+        for name, values in found.items()
+        if not torch.allclose(values, first, 1e-4, 1e-4)
     ]
-    starts = torch.arange(0, COUNT + 1, IDS_PER_SAMPLE, device="cuda")
-    for dimension in DIMENSIONS:
-        rows = min(8 << 20, TABLE_BYTES // (dimension * 4))
-        for kind in ("uniform", "Zipf"):
-            bags = Bags(starts, draw_ids(kind, rows))
-            g = torch.randn(SAMPLES, dimension, device="cuda")
-            forward, update = ours(library, rows, dimension, bags, g)
-            torch_forward, torch_step = theirs(rows, dimension, bags, g)
-            row = dimension * 4
-            looked_up = (COUNT + SAMPLES) * (row + 8)
-            # Weights and accumulators of each row are read and written once.
-            updated = COUNT * (row + 8) + len(torch.unique(bags.ids)) * 4 * row
-            cells = [
-                str(dimension),
-                kind,
-                f"{forward * 1e3:.3f}",
-                f"{looked_up / forward / copy:.0%}",
-                f"{torch_forward * 1e3:.3f}",
-                f"{update * 1e3:.3f}",
-                f"{updated / update / copy:.0%}",
-                f"{(forward + update) * 1e3:.3f}",
-                f"{torch_step * 1e3:.3f}",
+
+
+@dataclass(frozen=True)
+class Result:
+    """Milliseconds by (contender, "lookup" or "step") and round; rows of a batch."""
+
+    setup: Setup
+    times: dict[tuple[str, str], NDArray[np.float64]]
+    rows_met: float
+    wrong: list[str]
+
+    def share(self, what: str, copy: float) -> float:
+        """Of the copy's bytes a second, by opwright."""
+        sizes, row = self.setup.sizes, 4 * self.setup.dimension
+        moved = (sizes.count + sizes.samples) * (row + 8.0)
+        if what == "step":
+            moved += sizes.count * (row + 8.0)
+            moved += self.rows_met * row * 2 * (1 + SLOTS[self.setup.optimizer])
+        median = float(np.median(self.times["opwright", what]))
+        return moved / (median / 1e3) / copy
+
+    def ratio(self, what: str) -> float:
+        """How many times as fast as the fastest peer opwright is."""
+        of = {name: np.median(t) for (name, w), t in self.times.items() if w == what}
+        mine = float(of.pop("opwright"))
+        return min(map(float, of.values()), default=float("inf")) / mine
+
+    def cell(self, name: str, what: str) -> str:
+        times = self.times.get((name, what))
+        if times is None:
+            return ""
+        low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
+        return f"{middle:.3f} ({low:.3f}-{high:.3f})"
+
+    def line(self, copy: float) -> str:
+        cells = [str(self.setup.dimension), self.setup.kind]
+        for what in ("lookup", "step"):
+            cells += [self.cell("opwright", what), f"{self.share(what, copy):.0%}"]
+            cells += [self.cell(peer, what) for peer in PEERS]
+        return f"| {' | '.join(cells)} |".replace("|  ", "| ")
+
+
+def measure(library: Library, setup: Setup, missing: dict[str, str]) -> Result:
+    """One set-up; a peer that is not there or has no such optimizer is left out.
+
+    `missing` says why, and nobody asks again.
+    """
+    starts = torch.arange(0, setup.sizes.count + 1, setup.sizes.ids_per_sample)
+    starts = starts.to(DEVICE)
+    batches = [Bags(starts, draw_ids(setup, i)) for i in range(BATCHES)]
+    weights = torch.rand(setup.rows, setup.dimension, device=DEVICE) - 0.5
+    gradient = torch.randn(setup.sizes.samples, setup.dimension, device=DEVICE)
+    contenders = {"opwright": ours(library, setup, weights, batches, gradient)}
+    makers = {"torch": with_torch, "FBGEMM": with_fbgemm}
+    for name, make in makers.items():
+        of_optimizer = f"{name}'s {NAMES[setup.optimizer]}"
+        if missing.keys() & {name, of_optimizer}:
+            continue
+        try:
+            contenders[name] = make(setup, weights, batches, gradient)
+            contenders[name].forward(0)
+        except Exception as error:
+            contenders.pop(name, None)
+            what = name if isinstance(error, ImportError) else of_optimizer
+            words = (str(error).splitlines() or [""])[0].rstrip(".")
+            missing[what] = f"{type(error).__name__}: {words}"
+    wrong = agree(setup, contenders)
+    times: dict[tuple[str, str], list[float]] = {
+        (name, what): [] for name in contenders for what in ("lookup", "step")
+    }
+    turn = 0
+    for number in range(setup.sizes.rounds + 2):
+        for name, contender in contenders.items():
+            for what, call in (("lookup", contender.forward), ("step", contender.step)):
+                call(turn % BATCHES)
+                took = milliseconds(partial(call, (turn + 1) % BATCHES))
+                if (
+                    number >= 2
+                ):  # By then nothing is made or allocated for the first time.
+                    times[name, what].append(took)
+                turn += 2
+    for contender in contenders.values():
+        contender.close()
+    met = float(np.mean([len(torch.unique(bags.ids)) for bags in batches]))
+    arrays = {key: np.asarray(values) for key, values in times.items()}
+    return Result(setup, arrays, met, wrong)
+
+
+def setups(sizes: Sizes) -> Iterator[Setup]:
+    """What decides comes first."""
+    for optimizer, dimensions in (
+        ("adagrad", sizes.dimensions),
+        ("stochastic_gradient_descent", sizes.other_dimensions),
+        ("adam", sizes.other_dimensions),
+    ):
+        for dimension in dimensions:
+            for kind in ("uniform", "Zipf"):
+                yield Setup(sizes, dimension, kind, optimizer)
+
+
+@dataclass(frozen=True)
+class Measured:
+    sizes: Sizes
+    copy: float  # Bytes a second that a copy reads and writes.
+    results: list[Result]
+    missing: dict[str, str]  # Peers that were not timed, and why.
+    left_out: int  # Set-ups for which there was no time.
+
+    def lines(self) -> list[str]:
+        """Tables in Markdown."""
+        sizes = self.sizes
+        lines = [
+            f"Copy: {self.copy / 1e9:.0f} GB/s. {sizes.samples} samples of "
+            f"{sizes.ids_per_sample} ids; milliseconds, medians (and quartiles) of "
+            f"{sizes.rounds} rounds; % of the copy's bytes a second.",
+            *(f"{name} is not timed: {why}." for name, why in self.missing.items()),
+        ]
+        if self.left_out:
+            lines.append(f"{self.left_out} set-ups are left out: no time was left.")
+        header = ["D", "ids"]
+        for what in ("lookup", "step"):
+            header += [what, "%", *(f"{peer}'s {what}" for peer in PEERS)]
+        for optimizer, name in NAMES.items():
+            rows = [
+                r.line(self.copy)
+                for r in self.results
+                if r.setup.optimizer == optimizer
             ]
-            lines.append("| " + " | ".join(cells) + " |")
-    return lines
+            if rows:
+                lines += ["", f"{name}:", "", f"| {' | '.join(header)} |"]
+                lines += ["|---" * len(header) + "|", *rows]
+        return lines
+
+    def targets(self) -> dict[str, tuple[bool, str]]:
+        """What is to be reached: whether it is, and the worst of all set-ups."""
+        found: dict[str, tuple[bool, str]] = {}
+        for what, least in TARGETS.items():
+            wide = [r for r in self.results if r.setup.dimension >= 64]
+            if wide:
+                share = min(r.share(what, self.copy) for r in wide)
+                name = f"{what}, D >= 64: {least:.0%} of the copy"
+                found[name] = share >= least, f"at least {share:.0%}"
+            ratio = min((r.ratio(what) for r in self.results), default=float("inf"))
+            if ratio < float("inf"):
+                name = f"{what}: ahead of every peer"
+                found[name] = ratio >= 1, f"at least {ratio:.2f} times as fast"
+        return found
+
+
+def all_times(
+    library: Library,
+    sizes: Sizes | None = None,
+    deadline: float = float("inf"),
+    told: Callable[[str, list[str]], object] = lambda what, wrong: None,
+) -> Measured:
+    """All set-ups until the deadline, by time.monotonic().
+
+    `told` hears of each one what is wrong.
+    """
+    sizes = sizes or Sizes()
+    copy, missing = copy_bandwidth(sizes), dict[str, str]()
+    results: list[Result] = []
+    left_out = 0
+    for setup in setups(sizes):
+        if time.monotonic() > deadline:
+            left_out += 1
+            continue
+        results.append(measure(library, setup, missing))
+        name = f"{NAMES[setup.optimizer]}, D {setup.dimension}, {setup.kind}"
+        told(name, results[-1].wrong)
+        if DEVICE != "cpu":
+            torch.cuda.empty_cache()
+    return Measured(sizes, copy, results, missing, left_out)

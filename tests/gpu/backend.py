@@ -1,46 +1,22 @@
 """The CUDA backend from Python: its C interface by ctypes, with torch's tensors.
 
-Needs nvcc, torch and a GPU, and nothing of TensorFlow.
+Needs libopwright_cuda.so, torch and a GPU, and nothing of TensorFlow.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-NATIVE = Path(__file__).resolve().parents[2] / "runtime" / "native"
-SOURCES = [
-    "cuda/tables.cu",
-    "cuda/opwright_cuda.cc",
-    "cuda/plan.cc",
-    "cuda/verdict.cc",
-    "core/embedding/config.cc",
-    "core/embedding/optimizers.cc",
-]
 # "cpu" only for a library that takes the CPU for the device.
 DEVICE = os.environ.get("OPWRIGHT_CHECK_DEVICE", "cuda")
 INVALID_ARGUMENT, OUT_OF_MEMORY = 1, 4
 _P, _L, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
-
-
-def build(folder: Path) -> Path:
-    """Compiles the library for the GPU that is there."""
-    library = folder / "libopwright_cuda.so"
-    sources = [NATIVE / source for source in SOURCES]
-    newest = max(p.stat().st_mtime for p in NATIVE.rglob("*") if p.is_file())
-    if library.exists() and library.stat().st_mtime > newest:
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["nvcc", "-std=c++17", "-O2", "-shared", "-arch=native"]
-    command += ["-Xcompiler", "-fPIC,-Wall,-Wextra", "-I", str(NATIVE)]
-    subprocess.run([*command, *map(str, sources), "-o", str(library)], check=True)
-    return library
 
 
 class _Config(ctypes.Structure):

@@ -138,12 +138,14 @@ def refusal(call: Callable[[], object]) -> tuple[int, str]:
 
 
 class Checks:
-    """Draws, and what failed of them."""
+    """Draws, and what failed of them; `quick`: a few small ones, for a sanitizer."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, library: Library, quick: bool = False) -> None:
+        self.library, self.quick = library, quick
         self.random = np.random.default_rng(1)
         self.failures: list[str] = []
+        # An odd one, one of vectors, one of several blocks.
+        self.dimensions = [7, 64, 512] if quick else DIMENSIONS
 
     def draw(self, rows: int, samples: int, combiner: str, hot: float = 0.0) -> Bags:
         lengths = self.random.integers(0, 9, samples)
@@ -165,19 +167,20 @@ class Checks:
             self.failures.append(what)
             print("FAILED:", what)
 
-    def everything(self) -> str:
-        """What was checked and how often, in words."""
-        lookups, updates = self.lookups(), self.updates()
-        self.determinism()
-        self.refusals()
-        self.shards()
-        self.many_rows()
-        failures = len(self.failures)
-        return f"{lookups} lookups, {updates} updates, {failures} failures"
+    def all(self) -> dict[str, Callable[[], str]]:
+        """Each returns how much it checked; what is wrong is in `failures`."""
+        return {
+            "lookups": lambda: f"{self.lookups()} lookups",
+            "updates": lambda: f"{self.updates()} updates",
+            "the same bits": self.determinism,
+            "bad input, out of memory": self.refusals,
+            "shards": self.shards,
+            "2^32 rows": self.many_rows,
+        }
 
     def lookups(self) -> int:
         draws = 0
-        for dimension in DIMENSIONS:
+        for dimension in self.dimensions:
             for combiner in ("sum", "mean", "sqrtn"):
                 for quantization in (None, (-0.9, 0.9, 33)):
                     rows = int(self.random.integers(1, 3000))
@@ -216,8 +219,8 @@ class Checks:
     def updates(self) -> int:
         draws = 0
         for optimizer, hyper in HYPER.items():
-            for draw_number in range(8):
-                dimension = int(self.random.choice(DIMENSIONS))
+            for draw_number in range(2 if self.quick else 8):
+                dimension = int(self.random.choice(self.dimensions))
                 settings = Settings(
                     int(self.random.integers(1, 2000)),
                     dimension,
@@ -264,10 +267,10 @@ class Checks:
                 draws += 1
         return draws
 
-    def determinism(self) -> None:
+    def determinism(self) -> str:
         """Hot rows of every length: twice the same step leaves the same bits."""
         bits = []
-        rows, dimension, samples = 5000, 96, 40000
+        rows, dimension, samples = 5000, 96, 2000 if self.quick else 40000
         ids = (self.random.zipf(1.2, samples * 4) % rows).astype(np.int64)
         starts = np.arange(0, samples * 4 + 1, 4, dtype=np.int64)
         bags = Bags(gpu(starts), gpu(ids))
@@ -282,8 +285,9 @@ class Checks:
         self.expect(
             "the same bits", all(torch.equal(bits[0], other) for other in bits[1:])
         )
+        return f"3 times 3 steps of {len(ids)} ids"
 
-    def refusals(self) -> None:
+    def refusals(self) -> str:
         table = Table(self.library, Settings(100, 8, "adagrad"))
         table.write(-1, torch.ones(100, 8, device=DEVICE))
         good = self.draw(100, 50, "sum")
@@ -318,8 +322,9 @@ class Checks:
         table.check()
         self.expect("a good step after all", not bool((table.read(-1) == 1).all()))
         table.close()
+        return words
 
-    def shards(self) -> None:
+    def shards(self) -> str:
         for dimension in (1, 5, 64):
             settings = Settings(1000, dimension, "adam", chunk_bytes=9000)
             table = Table(self.library, settings)
@@ -333,13 +338,15 @@ class Checks:
             )
             self.expect("another slot", not bool(table.read(0).any()))
             table.close()
+        return "3 tables"
 
-    def many_rows(self) -> None:
+    def many_rows(self) -> str:
         """More rows than 32 bits can number, in several allocations."""
         rows = (1 << 32) + 1000
-        if DEVICE == "cpu" or torch.cuda.mem_get_info()[0] < rows * 4 + (4 << 30):
-            print("too little memory for a table of 2^32 rows: not checked")
-            return
+        if self.quick or DEVICE == "cpu":
+            return "not checked"
+        if torch.cuda.mem_get_info()[0] < rows * 4 + (4 << 30):
+            return "not checked: too little memory"
         table = Table(self.library, Settings(rows, 1))
         ids = torch.tensor([0, 1 << 31, 999, rows - 1, 1 << 32], device=DEVICE)
         bags = Bags(torch.arange(6, device=DEVICE), ids)
@@ -348,3 +355,4 @@ class Checks:
         self.expect("2^32 rows", torch.equal(table.lookup(bags), -g))
         table.check()
         table.close()
+        return f"{rows} rows"

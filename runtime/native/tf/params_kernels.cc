@@ -131,7 +131,7 @@ class ParamsToCanonicalOp : public CanonicalOp {
     if (auto status = context->output_list(name, &list); !status.ok()) return status;
     for (size_t i = 0; i < pieces.size(); ++i) {
       Tensor* to;
-      if (auto status = list.allocate(static_cast<int>(i), pieces[i].shape(), &to);
+      if (auto status = list.allocate(static_cast<int>(i), ShapeOf(pieces[i]), &to);
           !status.ok()) {
         return status;
       }

@@ -1,12 +1,11 @@
-// What the ops about parameters share: where canonical tensors lie in the packed vector, and
-// how many there are.
+// What the ops about parameters share: the shapes of canonical tensors, and how many there are.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <vector>
 
+#include "core/pieces.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tf/rnn_attrs.h"
 
@@ -34,61 +33,16 @@ absl::Status CheckFits(int64_t size) {
                                   " parameters, too many for the dtype of params_size");
 }
 
-// One canonical tensor and where it lies in the packed vector.
-struct Piece {
-  int64_t at;
-  int64_t rows;
-  int64_t columns;  // -1: a bias, of rank 1.
-
-  int64_t size() const { return columns < 0 ? rows : rows * columns; }
-  tensorflow::TensorShape shape() const {
-    return columns < 0 ? tensorflow::TensorShape({rows})
-                       : tensorflow::TensorShape({rows, columns});
-  }
-};
-
-inline int64_t WeightsPerLayer(const Stack& stack) {
-  return 2 * stack.gates() + (stack.projection > 0 ? 1 : 0);
-}
-
-// With skip_input, the first layer's input weights are there, without columns.
-inline std::vector<Piece> WeightPieces(const Stack& stack) {
-  std::vector<Piece> pieces;
-  const std::vector<LayerParams> layout = ParamsLayout(stack);
-  for (size_t i = 0; i < layout.size(); ++i) {
-    const int64_t layer = static_cast<int64_t>(i) / stack.dirs();
-    const int64_t in = stack.has_input_weights(layer) ? stack.layer_input(layer) : 0;
-    for (int64_t gate = 0; gate < stack.gates(); ++gate) {
-      pieces.push_back({layout[i].input_weights + gate * stack.units * in, stack.units, in});
-    }
-    for (int64_t gate = 0; gate < stack.gates(); ++gate) {
-      pieces.push_back({layout[i].recurrent_weights + gate * stack.units * stack.hidden(),
-                        stack.units, stack.hidden()});
-    }
-    if (stack.projection > 0) {
-      pieces.push_back({layout[i].projection, stack.projection, stack.units});
-    }
-  }
-  return pieces;
-}
-
-inline std::vector<Piece> BiasPieces(const Stack& stack) {
-  std::vector<Piece> pieces;
-  for (const LayerParams& layer : ParamsLayout(stack)) {
-    for (const int64_t begin : {layer.input_bias, layer.recurrent_bias}) {
-      for (int64_t gate = 0; gate < stack.gates(); ++gate) {
-        pieces.push_back({begin + gate * stack.units, stack.units, -1});
-      }
-    }
-  }
-  return pieces;
+inline tensorflow::TensorShape ShapeOf(const Piece& piece) {
+  return piece.columns < 0 ? tensorflow::TensorShape({piece.rows})
+                           : tensorflow::TensorShape({piece.rows, piece.columns});
 }
 
 inline absl::Status CheckPiece(const char* name, size_t i, const Piece& piece,
                                const tensorflow::TensorShape& shape) {
-  if (shape == piece.shape()) return absl::OkStatus();
+  if (shape == ShapeOf(piece)) return absl::OkStatus();
   return Invalid(std::string(name) + "[" + std::to_string(i) + "]",
-                 "must have the shape " + piece.shape().DebugString() + ", has " +
+                 "must have the shape " + ShapeOf(piece).DebugString() + ", has " +
                      shape.DebugString());
 }
 

@@ -268,7 +268,7 @@ class XlaParamsToCanonicalOp : public XlaCanonicalOp {
       for (const Piece& piece : pieces) {
         const xla::XlaOp flat =
             xla::SliceInDim(context->Input(3), piece.at, piece.at + piece.size(), 1, 0);
-        context->SetOutput(output++, xla::Reshape(flat, piece.shape().dim_sizes()));
+        context->SetOutput(output++, xla::Reshape(flat, ShapeOf(piece).dim_sizes()));
       }
     }
   }

@@ -1,0 +1,445 @@
+"""How check.py runs its parts and reports, without a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sanitizer
+from building import CUDA_BUILD, NVCC, ROOT, build
+from check import progress, run_part
+from parts import PARTS, Run, first_error
+from report import FAILED, NOT_RUN, OK, Findings, Row, cell, found, table, write
+
+SCRIPT = ROOT / "tests" / "gpu" / "check.py"
+# What stands in for a part: it leaves a row, and then does what a test says.
+START = f"""
+import os, sys, time
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+from pathlib import Path
+from report import OK, Findings
+findings = Findings("it", Path(sys.argv[sys.argv.index("--results") + 1]))
+findings.row("the first", OK, "well")
+"""
+
+
+def run_code(
+    code: str, tmp_path: Path, seconds: float = 20
+) -> tuple[list[Row], list[str]]:
+    command = [sys.executable, "-c", START + textwrap.dedent(code)]
+    return run_part("it", command, seconds, tmp_path, {"WORD": "said"}, lambda _: None)
+
+
+def test_a_part(tmp_path: Path) -> None:
+    rows, lines = run_code(
+        """
+        findings.tried("the second", lambda: ("FAILED", "badly"))
+        findings.tried("the third", lambda: 1 / 0)
+        findings.lines(["| a |", os.environ["WORD"]])
+        findings.done()
+        """,
+        tmp_path,
+    )
+    assert rows == [
+        Row("it", "the first", OK, "well"),
+        Row("it", "the second", FAILED, "badly"),
+        Row("it", "the third", FAILED, "ZeroDivisionError: division by zero"),
+    ]
+    assert lines == ["| a |", "said"]
+    assert "Traceback" in (tmp_path / "it.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "code, note",
+    [
+        ("raise RuntimeError('no kernel image')", "status 1: RuntimeError: no kernel"),
+        ("os.abort()", f"status {-signal.SIGABRT}: "),
+        ("sys.exit(0)", "status 0: "),
+        (
+            "open(sys.argv[2], 'a').write('{\"row\": [\"cut o'); os._exit(3)",
+            "status 3: ",
+        ),
+    ],
+)
+def test_a_part_that_dies(tmp_path: Path, code: str, note: str) -> None:
+    """What it had found is kept, and it is told."""
+    rows, _ = run_code(code, tmp_path)
+    assert rows[0] == Row("it", "the first", OK, "well")
+    (died,) = rows[1:]
+    assert died.verdict == FAILED and note in died.note
+
+
+def test_a_part_that_hangs(tmp_path: Path) -> None:
+    """It is ended with all that it has begun, even if it does not want to."""
+    rows, _ = run_code(
+        """
+        import signal, subprocess
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen(["sleep", "100"])
+        findings.row("the child", OK, str(child.pid))
+        time.sleep(100)
+        """,
+        tmp_path,
+        5,
+    )
+    assert [row.verdict for row in rows] == [OK, OK, NOT_RUN]
+    assert rows[-1].note == "not done after 5 s"
+    # What nobody has waited for yet is a zombie.
+    state = Path(f"/proc/{rows[1].note}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_table() -> None:
+    rows = [Row("a", "x | y", OK), Row("b", "two\nlines", FAILED, "n" * 500)]
+    assert table(rows) == [
+        "| part | what | result | |",
+        "|---|---|---|---|",
+        r"| a | x \| y | ok | |",
+        f"| b | two lines | FAILED | {'n' * 157}... |",
+    ]
+    assert cell("  a\n\tb ") == "a b"
+
+
+def test_found_nothing(tmp_path: Path) -> None:
+    assert found("it", tmp_path / "none") == ([], [], False)
+
+
+def test_write(tmp_path: Path) -> None:
+    """Between the marks and nowhere else; what has no marks stays as it is."""
+    doc = tmp_path / "gpu.md"
+    doc.write_text(
+        "above\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nbelow\n"
+    )
+    doc.chmod(0o640)
+    for text in ("new\n", "newer\n"):
+        write(doc, text)
+        assert doc.read_text() == (
+            f"above\n<!-- measured: begin -->\n{text}<!-- measured: end -->\nbelow\n"
+        )
+    assert doc.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [doc]
+    doc.write_text("no marks\n")
+    with pytest.raises(ValueError, match="lacks <!-- measured: begin"):
+        write(doc, "new\n")
+    assert doc.read_text() == "no marks\n"
+    # The page itself has them.
+    page = tmp_path / "page.md"
+    page.write_text((ROOT / "docs" / "gpu.md").read_text())
+    write(page, "new\n")
+    assert "new\n" in page.read_text()
+
+
+def said(*arguments: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not ran.returncode, ran.stderr
+    return ran.stdout
+
+
+def test_help() -> None:
+    words = said("--help")
+    for name, part in PARTS.items():
+        assert f"  {name} " in words and part.about in words
+    assert "--only" in words and "--write" in words and "--part" not in words
+
+
+def test_without_a_gpu() -> None:
+    """One line and success, where it has nothing to run on; nothing is written."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
+    before = (ROOT / "docs" / "gpu.md").read_text()
+    words = said("--write", "--only", "layout")
+    assert words == "tests/gpu/check.py: nothing was checked, torch sees no GPU\n"
+    assert (ROOT / "docs" / "gpu.md").read_text() == before
+
+
+def test_progress_without_rich(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with progress(2) as (doing, done):
+        doing("half")
+        done("all [of] it")
+    assert capsys.readouterr().out == "all [of] it\n"
+
+
+def test_progress_with_rich(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rich")
+    with progress(2) as (doing, done):
+        doing("half")
+        done("all [of] it")
+    assert "all [of] it\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "said_by_a_build, note",
+    [
+        (
+            "CMake Error at CMakeLists.txt:7 (enable_language):\n\n  No CUDA.\n"
+            "-- Configuring incomplete, errors occurred!\n",
+            "CMake Error at CMakeLists.txt:7 (enable_language): No CUDA.",
+        ),
+        ("a\nx.cc:1:2: error: y\n  z\nmake: *** 1\n", "x.cc:1:2: error: y z"),
+        ("Killed\n", "Killed"),
+        ("", "it said nothing"),
+    ],
+)
+def test_first_error(said_by_a_build: str, note: str) -> None:
+    assert first_error(said_by_a_build) == note
+
+
+@pytest.mark.parametrize("name", [p for p in PARTS if p not in ("build", "tensorflow")])
+def test_nothing_is_built(tmp_path: Path, name: str) -> None:
+    """A part that cannot run is a row."""
+    pytest.importorskip("torch")
+    findings = Findings(name, tmp_path / "rows")
+    PARTS[name].run(Run(findings, tmp_path, time.monotonic() + 60))
+    (row,), _, _ = found(name, tmp_path / "rows")
+    assert row.verdict == NOT_RUN and row.note.endswith(" is not built")
+
+
+# What compute-sanitizer prints, as its manual has it.
+CLEAN = "========= ERROR SUMMARY: 0 errors"
+ERRORS = """========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at opwright::cuda::Lookup+0x70
+========= ERROR SUMMARY: 2 errors"""
+NO_RACE = "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+RACE = "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)"
+
+
+@pytest.mark.parametrize(
+    "status, words, verdict, note",
+    [
+        (0, CLEAN, OK, "ERROR SUMMARY: 0 errors"),
+        (
+            0,
+            NO_RACE,
+            OK,
+            "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)",
+        ),
+        (86, ERRORS, FAILED, "ERROR SUMMARY: 2 errors; first: Invalid __global__"),
+        (
+            0,
+            RACE,
+            FAILED,
+            "RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)",
+        ),
+        (86, NO_RACE, FAILED, "RACECHECK SUMMARY: 0 hazards"),
+        (1, CLEAN, FAILED, "but the checks exit with 1"),
+        (-11, "Error: no driver\n", FAILED, "no summary, exit status -11: Error: no d"),
+        (0, "", FAILED, "no summary, exit status 0: it said nothing"),
+    ],
+)
+def test_judge(status: int, words: str, verdict: str, note: str) -> None:
+    found_verdict, found_note = sanitizer.judge(status, words)
+    assert found_verdict == verdict and note in found_note
+
+
+# Runs what it is given, and prints a summary: of as many errors as SANITIZED says.
+STAND_IN = """#!/bin/sh
+[ "$1 $3 $4" = "--tool --error-exitcode 86" ] || exit 2
+tool=$2
+shift 4
+while [ "${1#--}" != "$1" ]; do shift 2; done
+[ -z "$PYTORCH_NO_CUDA_MEMORY_CACHING" ] && exit 3
+"$@" || exit $?
+if [ $tool = memcheck ]; then
+  echo "========= ERROR SUMMARY: ${SANITIZED:-0} errors"
+else
+  echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+fi
+[ "${SANITIZED:-0}" = 0 ] || exit 86
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> str:
+    script = tmp_path / "bin" / "compute-sanitizer"
+    script.parent.mkdir()
+    script.write_text(STAND_IN)
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_sanitizer_runs(
+    stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+
+    def run(tool: str, *command: str, seconds: float = 20) -> tuple[str, str]:
+        return sanitizer.run(stand_in, tool, command, seconds, log)
+
+    assert run("memcheck", "echo", "checked") == (OK, "ERROR SUMMARY: 0 errors")
+    assert "checked\n" in log.read_text()
+    assert run("racecheck", "true")[0] == OK
+    assert run("memcheck", "false")[0] == FAILED
+    assert run("memcheck", "sleep", "60", seconds=1) == (NOT_RUN, "not done after 1 s")
+    monkeypatch.setenv("SANITIZED", "3")
+    assert run("memcheck", "true") == (FAILED, "ERROR SUMMARY: 3 errors")
+    assert sanitizer.run(None, "memcheck", ["true"], 1, log) == (
+        NOT_RUN,
+        "compute-sanitizer is not there",
+    )
+
+
+def test_sanitizer_is_found(
+    stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In PATH, beside nvcc, or under CUDA_HOME."""
+    folder = str(Path(stand_in).parent)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.setenv("PATH", folder)
+    assert sanitizer.find() == stand_in
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert sanitizer.find() == stand_in
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
+    assert sanitizer.find() is None
+    nvcc = Path(stand_in).with_name("nvcc")
+    nvcc.write_text("")
+    nvcc.chmod(0o755)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "nvcc").symlink_to(nvcc)
+    monkeypatch.setenv("PATH", str(tmp_path / "links"))
+    assert sanitizer.find() == stand_in
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> Path:
+    """The CUDA backend with the CPU in the place of the device."""
+    if NVCC is None:
+        pytest.skip("nvcc is not in PATH, nor CUDA's headers")
+    pytest.importorskip("torch")
+    build("opwright_cuda_on_cpu")
+    return CUDA_BUILD / "libopwright_cuda_on_cpu.so"
+
+
+def test_parts_on_the_cpu(
+    on_cpu: Path, stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels' checks, and the same once more as a sanitizer runs them."""
+    monkeypatch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
+    monkeypatch.setenv("CUDA_HOME", str(Path(stand_in).parents[1]))
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "libopwright_cuda.so").symlink_to(on_cpu)
+
+    def run(part: str, *more: str) -> list[Row]:
+        script = [sys.executable, str(SCRIPT), "--part", part, "--build", str(tmp_path)]
+        rows, _ = run_part(part, [*script, *more], 60, tmp_path, {}, lambda _: None)
+        return rows
+
+    rows = run("kernels", "--quick")
+    assert [(row.what, row.verdict) for row in rows] == [
+        (what, OK)
+        for what in (
+            "lookups",
+            "updates",
+            "the same bits",
+            "bad input, out of memory",
+            "shards",
+            "2^32 rows",
+        )
+    ]
+    assert [row.note for row in rows[:2]] == ["36 lookups", "26 updates"]
+    assert [(row.what, row.verdict) for row in run("sanitizer")] == [
+        ("memcheck", OK),
+        ("racecheck", OK),
+    ]
+    # A library that is none: what is wrong is told, whatever the sanitizer says.
+    (tmp_path / "cuda" / "libopwright_cuda.so").unlink()
+    (tmp_path / "cuda" / "libopwright_cuda.so").write_text("no library")
+    (row,) = run("kernels")
+    assert row.verdict == FAILED and "file too short" in row.note
+    assert [row.verdict for row in run("sanitizer")] == [FAILED, FAILED]
+
+
+def test_times_on_the_cpu(on_cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of times with all its contenders, small."""
+    monkeypatch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
+    code = f"""
+import json, pathlib, sys
+sys.path[:0] = {[str(ROOT / "tests/gpu"), str(ROOT / "benchmarks/gpu")]!r}
+from backend import Library
+from embedding_times import Sizes, all_times
+sizes = Sizes(40, 3, 1 << 16, 500, (16, 32), (8,), 3, 1 << 12)
+told = []
+library = Library(pathlib.Path({str(on_cpu)!r}))
+measured = all_times(
+    library, sizes, told=lambda what, wrong: told.append([what, wrong])
+)
+lines, targets = measured.lines(), measured.targets()
+late = all_times(library, sizes, deadline=0).lines()
+print(json.dumps([lines, told, late, targets]))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert not ran.returncode, ran.stderr
+    lines, told, late, targets = json.loads(ran.stdout.splitlines()[-1])
+    assert [what for what, _ in told] == [
+        f"{name}, D {dimension}, {kind}"
+        for name, dimensions in (("Adagrad", (16, 32)), ("SGD", (8,)), ("Adam", (8,)))
+        for dimension in dimensions
+        for kind in ("uniform", "Zipf")
+    ]
+    assert all(wrong == [] for _, wrong in told)
+    rows = [line for line in lines if line.startswith(("| 16", "| 32", "| 8"))]
+    assert len(rows) == 8
+    # On the CPU, FBGEMM has no Adam.
+    has_fbgemm = importlib.util.find_spec("fbgemm_gpu") is not None
+    missing = [line for line in lines if " is not timed: " in line]
+    name = "FBGEMM's Adam" if has_fbgemm else "FBGEMM"
+    assert len(missing) == 1 and missing[0].startswith(f"{name} is not timed: ")
+    for number, row in enumerate(rows):
+        timed = has_fbgemm and number < 6
+        cells = [text.strip() for text in row.strip("|").split("|")]
+        assert len(cells) == 10
+        assert cells[3].endswith("%") and cells[7].endswith("%")
+        filled = [bool(text) for text in cells]
+        assert filled == [True] * 5 + [timed] + [True] * 3 + [timed]
+    assert "8 set-ups are left out: no time was left." in late
+    # No dimension is 64, so nothing is said of the copy.
+    assert targets.keys() == {f"{w}: ahead of every peer" for w in ("lookup", "step")}
+
+
+def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hand-made times: what is reached, and what is not."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
+    from embedding_times import Measured, Result, Setup, Sizes
+
+    sizes = Sizes(samples=1000, ids_per_sample=10)
+
+    def result(dimension: int, lookup: float, step: float, peer: float) -> Result:
+        medians = {
+            ("opwright", "lookup"): lookup,
+            ("opwright", "step"): step,
+            ("torch", "lookup"): peer,
+            ("torch", "step"): peer,
+        }
+        times = {key: np.array([t, t, 9 * t]) for key, t in medians.items()}
+        return Result(Setup(sizes, dimension, "uniform", "adagrad"), times, 5000.0, [])
+
+    results = [result(64, 1.0, 4.0, 3.0), result(16, 100.0, 1.0, 300.0)]
+    # D 64: a lookup moves 11000 rows of 264 bytes, 2.9 MB in a millisecond; a step
+    # those, 10000 of 264 bytes and 5000 rows of 256 bytes 4 times, 10.7 MB in four.
+    assert Measured(sizes, 4e9, results, {}, 0).targets() == {
+        "lookup, D >= 64: 75% of the copy": (False, "at least 73%"),
+        "step, D >= 64: 60% of the copy": (True, "at least 67%"),
+        "lookup: ahead of every peer": (True, "at least 3.00 times as fast"),
+        "step: ahead of every peer": (False, "at least 0.75 times as fast"),
+    }

@@ -1,0 +1,52 @@
+"""What check.py does with TensorFlow on a GPU, on the CPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.append(str(Path(__file__).resolve().parents[1] / "native"))
+
+import tensorflow as tf
+import tensorflow_gpu
+from building import NATIVE_BUILD
+from report import FAILED, OK
+from rnn_core import Layers
+
+if not (NATIVE_BUILD / "CMakeCache.txt").exists():
+    raise pytest.UsageError("tests/gpu need the native library: run `make native`")
+
+ROWS = dict(tensorflow_gpu.rows("/CPU:0"))
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_on_the_cpu(what: str) -> None:
+    verdict, note = ROWS[what]()
+    assert verdict == OK, note
+    assert note
+
+
+def test_wrong_numbers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no error is small enough, nothing passes."""
+    monkeypatch.setattr(tensorflow_gpu, "RNN_TOLERANCE", 0.0)
+    monkeypatch.setattr(tensorflow_gpu, "EMBEDDING_TOLERANCE", 0.0)
+    layers, lengths = tensorflow_gpu.recurrent_draws()[0]
+    assert tensorflow_gpu.compare_rnn("/CPU:0", layers, lengths)[0] == FAILED
+    assert tensorflow_gpu.train("/CPU:0", "adagrad", {})[0] == FAILED
+
+
+def test_another_device_is_told() -> None:
+    """What should be on a GPU, and is not."""
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
+    layers = Layers("gru", 4, 3)
+    with pytest.raises(Exception, match="GPU:0"):
+        tensorflow_gpu.compare_params("/GPU:0", layers)
+    with pytest.raises(Exception, match="GPU:0"):
+        tensorflow_gpu.compare_rnn("/GPU:0", layers, [1, 2, 3, 4, 5])
+    verdict, note = tensorflow_gpu.train("/GPU:0", "adagrad", {})
+    assert verdict == FAILED and "not on /GPU:0" in note
