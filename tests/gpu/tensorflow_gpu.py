@@ -328,6 +328,7 @@ def recurrent_draws() -> list[tuple[Layers, list[int]]]:
             draws.append((Layers(mode, 13, 9, 2, bidirectional), full))
     draws += [(replace(one, units=24), some) for one, _ in list(draws)]
     draws.append((Layers("lstm", 12, 7, 2, True, 5), full))
+    draws.append((Layers("gru", 12, 7), [TIME, 0, 3, TIME, 1]))
     return draws
 
 
@@ -338,7 +339,7 @@ def rows(device: str) -> list[tuple[str, Callable[[], tuple[str, str]]]]:
         what = f"parameters of {layers}"
         found.append((what, partial(compare_params, device, layers)))
     for layers, lengths in recurrent_draws():
-        kind = "" if len(set(lengths)) == 1 else ", lengths differ"
+        kind = "" if len(set(lengths)) == 1 else f", lengths {lengths}"
         what = f"CudnnRNNV3, {layers}{kind}"
         found.append((what, partial(compare_rnn, device, layers, lengths)))
     for name, hyper in OPTIMIZERS.items():
