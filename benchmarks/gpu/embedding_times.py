@@ -400,9 +400,13 @@ def all_times(
         if time.monotonic() > deadline:
             left_out += 1
             continue
-        results.append(measure(library, setup, missing))
         name = f"{NAMES[setup.optimizer]}, D {setup.dimension}, {setup.kind}"
-        told(name, results[-1].wrong)
+        try:
+            results.append(measure(library, setup, missing))
+        except Exception as error:  # Memory that runs out ends one set-up.
+            told(name, [f"{type(error).__name__}: {error}"])
+        else:
+            told(name, results[-1].wrong)
         if DEVICE != "cpu":
             torch.cuda.empty_cache()
     return Measured(sizes, copy, results, missing, left_out)

@@ -183,7 +183,9 @@ def parsed(given: list[str]) -> argparse.Namespace:
         choices=list(PARTS),
         help="only this part, after a build; may be given several times",
     )
-    parser.add_argument("--write", action="store_true", help="put it into docs/gpu.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put what was run into docs/gpu.md"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer and smaller draws")
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="what all may take (%(default)s)"

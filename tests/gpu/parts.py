@@ -282,7 +282,7 @@ def times(run: Run) -> None:
         count += 1
         wrong.extend(f"{what}: {words}" for words in of_setup)
 
-    library, deadline = Library(run.cuda_library), run.deadline - 10
+    library, deadline = Library(run.cuda_library), run.deadline - 15
     measured = all_times(library, deadline=deadline, told=told)
     run.findings.lines(measured.lines())
     say(run, "the same looked up by all", wrong, f"{count} set-ups")
@@ -352,7 +352,7 @@ PARTS = {
     "layout": Part(layout, 90),
     "rnn": Part(rnn, 90, (("NVIDIA_TF32_OVERRIDE", "0"),)),
     "kernels": Part(kernels, 120),
-    "sanitizer": Part(sanitizer, 150),
+    "sanitizer": Part(sanitizer, 180),
     "times": Part(times, 120),
     "tensorflow": Part(
         tensorflow, 300, (("TF_CPP_MIN_LOG_LEVEL", "3"), ("NVIDIA_TF32_OVERRIDE", "0"))

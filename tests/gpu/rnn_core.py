@@ -46,7 +46,8 @@ class Layers:
         return self.projection or self.units
 
     def __str__(self) -> str:
-        words = [f"{self.mode} {self.input_size}-{self.units}", f"{self.layers} layers"]
+        layers = f"{self.layers} layer{'s' * (self.layers > 1)}"
+        words = [f"{self.mode} {self.input_size}-{self.units}", layers]
         words += ["bidirectional"] * self.bidirectional
         words += [f"projection {self.projection}"] * bool(self.projection)
         words += ["skip_input"] * self.skip_input

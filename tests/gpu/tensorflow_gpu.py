@@ -288,36 +288,64 @@ def train(device: str, name: str, hyper: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def refuses(device: str) -> tuple[str, str]:
-    """A bad id is refused by name, changes no row, and leaves the engine usable."""
+def refuses(device: str, bad_id: bool) -> tuple[str, str]:
+    """A bad id or gradient is refused, if later, and changes no row.
+
+    After a bad id the next step is as if it had not been there. After a bad gradient a
+    CPU waits for a better one, while a GPU has found it too late for that.
+    """
     system = System([Table(20, 8, optimizer("adagrad"))], [Feature(0, (6,), "dense")])
     random = np.random.default_rng(4)
     tables = [table.draw(random) for table in system.tables]
     with tf.device(device), configured(system) as proto:
         load(system, tables, proto)
-        scope, none = Scope.current(), tf.zeros([0], tf.int32)
 
-        def train_once(ids: list[int]) -> None:
+        def train_once(ids: list[int], slope: float) -> None:
             EnqueueTPUEmbeddingArbitraryTensorBatch.create(
-                scope, [none], [tf.constant(ids)], [tf.zeros([0])], "train"
+                Scope.current(),
+                [tf.zeros([0], tf.int32)],
+                [tf.constant(ids)],
+                [tf.zeros([0])],
+                "train",
             )
-            got = RecvTPUEmbeddingActivations.create(scope, 1, proto).outputs
-            SendTPUEmbeddingGradients.create(scope, [tf.ones_like(got[0])], [], proto)
+            (got,) = RecvTPUEmbeddingActivations.create(
+                Scope.current(), 1, proto
+            ).outputs
+            gradient = tf.fill(got.shape, slope)
+            SendTPUEmbeddingGradients.create(Scope.current(), [gradient], [], proto)
 
+        words = ""
         try:
-            train_once([1, 2, 20, 3, 4, 5])
+            train_once([1, 2, 20 if bad_id else 19, 3, 4, 5], 1.0 if bad_id else np.nan)
             retrieve(system, proto)
-            return FAILED, "an id of 20 in a table of 20 rows was taken"
         except tf.errors.InvalidArgumentError as error:
             words = " ".join(str(error).split())
+        if not words:
+            return FAILED, "it was taken"
         (after,) = retrieve(system, proto)
         if any(not np.array_equal(after[k], tables[0][k]) for k in after):
-            return FAILED, "a refused step changed rows"
-        train_once([1, 2, 19, 3, 4, 5])
-        (after,) = retrieve(system, proto)
-        if np.array_equal(after["parameters"], tables[0]["parameters"]):
-            return FAILED, "a good step after a refused one changed nothing"
+            return FAILED, f"rows have changed; refused was: {words}"
+        if bad_id:
+            train_once([1, 2, 19, 3, 4, 5], 1.0)
+            (after,) = retrieve(system, proto)
+            if np.array_equal(after["parameters"], tables[0]["parameters"]):
+                return FAILED, "a good step after a refused one changed nothing"
     return OK, words
+
+
+def too_large(device: str) -> tuple[str, str]:
+    """Tables that no memory holds are refused with their bytes; small ones follow."""
+    words = ""
+    with tf.device(device):
+        try:
+            with configured(
+                System([Table(1 << 36, 1024)], [Feature(0, (6,), "dense")])
+            ):
+                return FAILED, "a table of 256 TiB was made"
+        except tf.errors.ResourceExhaustedError as error:
+            words = " ".join(str(error).split())
+        with configured(System([Table(8, 4)], [Feature(0, (6,), "dense")])):
+            return OK, words
 
 
 def recurrent_draws() -> list[tuple[Layers, list[int]]]:
@@ -328,6 +356,7 @@ def recurrent_draws() -> list[tuple[Layers, list[int]]]:
             draws.append((Layers(mode, 13, 9, 2, bidirectional), full))
     draws += [(replace(one, units=24), some) for one, _ in list(draws)]
     draws.append((Layers("lstm", 12, 7, 2, True, 5), full))
+    draws.append((Layers("gru", 12, 7), [TIME, 0, 3, TIME, 1]))
     return draws
 
 
@@ -338,11 +367,14 @@ def rows(device: str) -> list[tuple[str, Callable[[], tuple[str, str]]]]:
         what = f"parameters of {layers}"
         found.append((what, partial(compare_params, device, layers)))
     for layers, lengths in recurrent_draws():
-        kind = "" if len(set(lengths)) == 1 else ", lengths differ"
+        kind = "" if len(set(lengths)) == 1 else f", lengths {lengths}"
         what = f"CudnnRNNV3, {layers}{kind}"
         found.append((what, partial(compare_rnn, device, layers, lengths)))
     for name, hyper in OPTIMIZERS.items():
         what = f"TPU embeddings, {name}"
         found.append((what, partial(train, device, name, hyper)))
-    found.append(("TPU embeddings, a bad id", partial(refuses, device)))
+    for what, bad_id in (("id", True), ("gradient", False)):
+        name = f"TPU embeddings, a bad {what}"
+        found.append((name, partial(refuses, device, bad_id)))
+    found.append(("TPU embeddings, a table too large", partial(too_large, device)))
     return found
