@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 # Compilers at once.
 JOBS ?= 2
+# CUDA=ON builds kernels for GPUs into the native library, which takes nvcc.
+CUDA ?= OFF
 # Nobody wants TensorFlow's greeting in front of every result.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
@@ -35,9 +37,9 @@ $(VENV)/.native: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --group native
 	@touch $@
 
-native: $(VENV)/.native ## Build the native kernels against the TensorFlow in the environment.
+native: $(VENV)/.native ## Build the native kernels against the TensorFlow in the environment; CUDA=ON for GPUs too.
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-		-DPython3_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_CUDA=$(CUDA) >/dev/null
 	$(BIN)/cmake --build build/native --parallel $(JOBS)
 
 test-native: native ## Run the tests of the native kernels.

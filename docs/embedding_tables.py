@@ -49,7 +49,8 @@ def ops_table() -> Iterator[str]:
     """Every op of the family, and where it runs."""
     ops = family()
     here = sum(1 for op in ops if op.kernels)
-    yield f"{len(ops)} ops, of which {here} run here.\n"
+    yield f"{len(ops)} ops, of which {here} run here. GPU: where the library was"
+    yield "[built with CUDA](gpu.md#under-tensorflow).\n"
     yield "| op | runs |"
     yield "|---|---|"
     for title, pattern in PARTS:

@@ -177,8 +177,10 @@ def _facts(op: Op) -> Iterator[str]:
     if op.gradient_of is not None:
         yield f"Gradient of `{op.gradient_of}`."
     if op.kernels:
-        names = " and ".join(device for device, _ in op.kernels)
-        yield f"opwright brings kernels for {names}."
+        devices = [device for device, _ in op.kernels]
+        names = " and ".join(device for device in devices if device != "GPU")
+        gpu = ", and for GPU if it is built with CUDA" if "GPU" in devices else ""
+        yield f"opwright brings kernels for {names}{gpu}."
     if op.tpu_only is not None:
         yield f"TPU only: {op.tpu_only}."
 

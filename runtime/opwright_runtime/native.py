@@ -3,19 +3,26 @@
 `make native` builds it against the TensorFlow of the environment, and `import opwright`
 loads it if it is there. Loading it registers its kernels for ops that TensorFlow has
 already, so graphs and SavedModels with those ops run with no other change.
+
+The environment variable OPWRIGHT_LIBRARY names another one, whose stamp (the same name
+with the suffix .json) lies beside it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import TypedDict
 
 import tensorflow as tf
 
-LIBRARY = Path(__file__).with_name("_lib") / "libopwright.so"
+LIBRARY = Path(
+    os.environ.get("OPWRIGHT_LIBRARY")
+    or Path(__file__).with_name("_lib") / "libopwright.so"
+)
 # What the library registers its kernels with: below TensorFlow's own, which have 0.
 KERNEL_PRIORITY = -1
 
@@ -39,7 +46,7 @@ def load() -> None:
         return
     if not LIBRARY.exists():
         raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {_BUILD}")
-    built_for = _built_for()
+    built_for = _stamp()["tensorflow"]
     if built_for != tf.__version__:
         raise NativeLibraryError(
             f"{LIBRARY} was built for TensorFlow {built_for}, this is TensorFlow "
@@ -66,6 +73,16 @@ def load_if_present() -> None:
 def loaded() -> bool:
     """Whether the native kernels are registered."""
     return _loaded
+
+
+def cuda() -> str | None:
+    """The version of CUDA that the kernels for GPUs were built with; None without any.
+
+    Raises:
+        NativeLibraryError: the library is missing or does not fit.
+    """
+    load()
+    return _stamp()["cuda"]
 
 
 def isa() -> str:
@@ -121,13 +138,19 @@ def embedding_optimizers() -> list[OptimizerFacts]:
     return facts
 
 
-def _built_for() -> str:
-    """The version of TensorFlow that the library was built against."""
-    stamp = LIBRARY.with_suffix(".json")
+class _Stamp(TypedDict):
+    """What the build says of the library."""
+
+    tensorflow: str
+    cuda: str | None
+
+
+def _stamp() -> _Stamp:
+    path = LIBRARY.with_suffix(".json")
     try:
-        version = json.loads(stamp.read_text())["tensorflow"]
+        read = json.loads(path.read_text())
+        return {"tensorflow": str(read["tensorflow"]), "cuda": read.get("cuda")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NativeLibraryError(
-            f"{stamp} does not say which TensorFlow {LIBRARY.name} is for; {_BUILD}"
+            f"{path} does not say which TensorFlow {LIBRARY.name} is for; {_BUILD}"
         ) from error
-    return str(version)

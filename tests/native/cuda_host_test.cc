@@ -263,9 +263,10 @@ bool Prepare(Random& random, const TableConfig& table, const Device& held,
   const Keys keys{wide ? static_cast<void*>(work->keys.data()) : work->narrow.data(), wide};
   int64_t position = 0;
   for (size_t n = 0; n < all.size(); ++n) {
-    const Source source = all[n].View();
-    Launch(random, Expand{source, static_cast<int64_t>(n), position, table.rows,
-                          table.dimension, SampleLaneBits(source.samples, source.count), keys,
+    Source source = all[n].View();
+    source.number = static_cast<int64_t>(n);
+    Launch(random, Expand{source, position, table.rows, table.dimension,
+                          SampleLaneBits(source.samples, source.count), keys,
                           work->positions.data(), work->contributions.data(),
                           table.every_row ? work->touched.data() : nullptr, verdict},
            1);

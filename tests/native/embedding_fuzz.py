@@ -62,8 +62,9 @@ NO_INTS, NO_FLOATS = tf.zeros([0], tf.int32), tf.zeros([0])
 
 
 class Fuzzer:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, cores: int) -> None:
         self.rng = np.random.default_rng(seed)
+        self.cores = cores
         self.outcomes: dict[str, int] = {}
         self.ops: dict[str, int] = {}
         self.family = self.find_family()
@@ -126,7 +127,7 @@ class Fuzzer:
             for i in range(len(tables) + self.pick(0, 1))
         ]
         settings = {
-            "num_tensor_cores": self.pick(1, 1, 1, 1, 2),
+            "num_tensor_cores": self.pick(1, 1, 1, 1, self.cores),
             "pipeline_execution_with_tensor_core": self.chance(0.3),
             "sharding_strategy": self.pick(0, 1),
         }
@@ -506,9 +507,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("calls", type=int, nargs="?", default=500)
     parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("--cores", type=int, default=2, help="1 for tables on a GPU")
     options = parser.parse_args()
     native.load()
-    fuzzer = Fuzzer(options.seed)
+    fuzzer = Fuzzer(options.seed, options.cores)
     fuzzer.run(options.calls)
     missed = set(fuzzer.family) - set(fuzzer.ops)
     assert not missed or options.calls < 5000, missed

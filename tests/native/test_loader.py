@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,24 @@ def test_isa_is_chosen() -> None:
     native.use_isa("")
     with pytest.raises(ValueError, match="mmx"):
         native.use_isa("mmx")
+
+
+def test_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "libopwright.so"
+    library.write_bytes(b"")
+    library.with_suffix(".json").write_text('{"tensorflow": "1.0"}')
+    script = (
+        "import opwright_runtime.native as n; print(n.LIBRARY)\n"
+        "try: n.load()\nexcept n.NativeLibraryError as error: print(error)"
+    )
+    root = Path(native.__file__).parents[1]
+    monkeypatch.setenv("OPWRIGHT_LIBRARY", str(library))
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    command = [sys.executable, "-c", script]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"{library}\n{library} was built for TensorFlow 1.0")
+
+
+def test_cuda_is_what_the_stamp_says() -> None:
+    stamp = json.loads(native.LIBRARY.with_suffix(".json").read_text())
+    assert native.cuda() == stamp["cuda"]

@@ -31,7 +31,7 @@ class CollateTPUEmbeddingMemory(Op):
 
     Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         merged_memory_config: string, []. Opaque serialized memory layout of the whole

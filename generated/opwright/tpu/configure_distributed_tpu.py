@@ -47,7 +47,7 @@ class ConfigureDistributedTPU(Op):
     before is thrown away, with its tables. The topology is that of one host with one
     core.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         topology: string, []. Serialized tensorflow.tpu.TopologyProto of the chips and

@@ -41,7 +41,7 @@ class ConfigureTPUEmbedding(Op):
 
     InvalidArgument: `config` is empty, or breaks one of these rules.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "ConfigureTPUEmbedding"

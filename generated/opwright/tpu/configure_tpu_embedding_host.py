@@ -41,7 +41,7 @@ class ConfigureTPUEmbeddingHost(Op):
     InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
     INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         network_config: string, []. Opaque serialized address at which other hosts reach

@@ -29,7 +29,7 @@ class ConfigureTPUEmbeddingMemory(Op):
     Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
     that the plan asks for on the host's TPUs, and reports where.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         memory_config: string, []. Opaque serialized addresses and sizes of this host's

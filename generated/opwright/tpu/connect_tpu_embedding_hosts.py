@@ -30,7 +30,7 @@ class ConnectTPUEmbeddingHosts(Op):
     Runs on every host after ConfigureTPUEmbeddingHost has run on all of them. The hosts
     use the connections to agree on how a step is cut into minibatches.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "ConnectTPUEmbeddingHosts"

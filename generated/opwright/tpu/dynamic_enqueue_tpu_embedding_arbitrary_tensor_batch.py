@@ -86,7 +86,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     TensorFlow's kernel reads `device_ordinal` the first time that the op runs, and
     keeps it.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     `T1`: int32 or int64.
 

@@ -39,7 +39,7 @@ class EnqueueTPUEmbeddingBatch(Op):
 
     InvalidArgument, when the graph is built: there are combiners, but not one an input.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "EnqueueTPUEmbeddingBatch"

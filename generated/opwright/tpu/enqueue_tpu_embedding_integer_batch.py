@@ -44,7 +44,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
     InvalidArgument: `mode_override` is none of the allowed ones. What an id outside of
     its table does is implementation-defined.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "EnqueueTPUEmbeddingIntegerBatch"

@@ -77,7 +77,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
     InvalidArgument, when the graph is built: there are combiners, but not one a table.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     `T1`: int32 or int64.
 

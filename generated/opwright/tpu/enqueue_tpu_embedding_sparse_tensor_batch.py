@@ -81,7 +81,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
     id outside of its table does is implementation-defined. int64 ids are read as int32,
     double weights as float32.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     `T1`: int32 or int64.
 

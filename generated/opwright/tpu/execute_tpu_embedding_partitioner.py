@@ -34,7 +34,7 @@ class ExecuteTPUEmbeddingPartitioner(Op):
     InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
     INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         common_config: string, []. Opaque serialized plan, for the other setup ops.

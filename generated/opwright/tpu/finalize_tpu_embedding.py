@@ -33,7 +33,7 @@ class FinalizeTPUEmbedding(Op):
 
     NotFound: the TPU system is not configured on this host.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "FinalizeTPUEmbedding"

@@ -32,7 +32,7 @@ class FinalizeTPUEmbeddingV2(Op):
     It returns both as well, for the ops with a V2 in their name, which take them as
     attrs because the process that compiles them does not share that state.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         embedding_partitions: string, []. Opaque serialized partitioning of the tables.

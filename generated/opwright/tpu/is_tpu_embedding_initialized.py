@@ -29,7 +29,7 @@ class IsTPUEmbeddingInitialized(Op):
     Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine up
     twice.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         is_tpu_embedding_initialized: bool, []. True after a setup, as long as the

@@ -61,7 +61,7 @@ class LoadAllTPUEmbeddingParameters(Op):
     where the table has no such slot; `shard_id` is not below `num_shards`, or the shard
     would be empty.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "LoadAllTPUEmbeddingParameters"

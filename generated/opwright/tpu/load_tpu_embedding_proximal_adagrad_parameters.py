@@ -65,7 +65,7 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
     shapes differ; the table is unknown, or has another optimizer; a shard would be
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "LoadTPUEmbeddingProximalAdagradParameters"

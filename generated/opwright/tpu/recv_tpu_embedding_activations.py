@@ -43,7 +43,7 @@ class RecvTPUEmbeddingActivations(Op):
     InvalidArgument, when the graph is built: `config` does not parse, or `num_outputs`
     is not the number of features, or tables, in it.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         outputs: list of `num_outputs` tensors, each float32, input_shape + [dimension]

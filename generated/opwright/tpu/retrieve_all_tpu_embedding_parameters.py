@@ -45,7 +45,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     without an optimizer; `shard_id` is not below `num_shards`, or the shard would be
     empty.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         parameters: list of `NumTables` tensors, each float32, [rows of this shard,

@@ -64,7 +64,7 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
     is unknown, or has another optimizer; a shard would be empty. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         parameters: float32, [rows of this shard, dimension]. Rows of the table, w.

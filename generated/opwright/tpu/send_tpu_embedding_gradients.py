@@ -48,7 +48,7 @@ class SendTPUEmbeddingGradients(Op):
     InvalidArgument: a learning rate is not a scalar, or their number is not the number
     of distinct tags in the configuration.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "SendTPUEmbeddingGradients"

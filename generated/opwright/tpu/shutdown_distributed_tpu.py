@@ -23,7 +23,7 @@ class ShutdownDistributedTPU(Op):
 
     A system that was not set up is left as it is.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
     """
 
     OP_NAME = "ShutdownDistributedTPU"

@@ -25,7 +25,7 @@ class ShutdownTPUSystem(Op):
     Does as ShutdownDistributedTPU does: programs are gone, and embedding tables with
     all that was trained.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         success: bool, []. Whether the system could be shut down.

@@ -33,7 +33,7 @@ class TPUEmbeddingActivations(Op):
     from a trainable variable to the loss, on which TensorFlow 1's TPU embedding library
     finds the gradients to send; in TensorFlow 2 nothing needs it.
 
-    opwright brings kernels for CPU.
+    opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
         output: float32, as sliced_activations. `sliced_activations`, unchanged.

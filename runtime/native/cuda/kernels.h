@@ -102,6 +102,7 @@ OPWRIGHT_RULE void Put(const Columns<kWide>& columns, X* row, const Four<X>& fou
 
 // What a call has of one feature: Bags (core/embedding/batch.h) in device memory.
 struct Source {
+  int64_t number = 0;  // As a verdict names it.
   int64_t samples = 0, count = 0;
   const int64_t* starts = nullptr;   // [samples + 1]
   const int64_t* ids = nullptr;      // [count]
@@ -114,13 +115,13 @@ struct Source {
 struct Range {
   int64_t begin, end;
 
-  OPWRIGHT_RULE Range(const Source& source, int64_t sample, int64_t number, Verdict* verdict)
+  OPWRIGHT_RULE Range(const Source& source, int64_t sample, Verdict* verdict)
       : begin(source.starts[sample]), end(source.starts[sample + 1]) {
     const bool bad = begin < 0 || end < begin || end > source.count ||
                      (sample == 0 && begin != 0) ||
                      (sample == source.samples - 1 && end != source.count);
     if (bad) {
-      verdict->Record(kBadStart, number, sample);
+      verdict->Record(kBadStart, source.number, sample);
       begin = end = 0;
     }
   }
@@ -143,7 +144,7 @@ struct Lookup {
     const int64_t sample = thread >> shape.lane_bits;
     const Columns<kWide> columns(shape, thread, block);
     if (!columns.any()) return;
-    const Range range(source, sample, 0, verdict);
+    const Range range(source, sample, verdict);
     Four<float> sum = {};
     for (int64_t i = range.begin; i < range.end; i += kAhead) {
       Four<float> row[kAhead] = {};
@@ -153,7 +154,7 @@ struct Lookup {
         if (i + j >= range.end) continue;
         const int64_t id = source.ids[i + j];
         if (id < 0 || id >= rows.rows) {
-          verdict->Record(kBadId, 0, i + j);
+          verdict->Record(kBadId, source.number, i + j);
           continue;
         }
         weight[j] = source.weights ? source.weights[i + j] : 1.f;
@@ -226,8 +227,7 @@ struct Keys {
 // Checks the ids of a source and says of each what it adds to its row.
 struct Expand {
   Source source;
-  int64_t number;      // Of the source,
-  int64_t position;    // and of its first id.
+  int64_t position;  // Of the source's first id.
   int64_t rows, dimension;
   int lane_bits;
   Keys keys;
@@ -240,14 +240,14 @@ struct Expand {
   OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
     const int64_t sample = thread >> lane_bits;
     const int64_t lanes = int64_t{1} << lane_bits;
-    const Range range(source, sample, number, verdict);
+    const Range range(source, sample, verdict);
     const float scale = source.scales ? source.scales[sample] : 1.f;
     for (int64_t i = range.begin + (thread & (lanes - 1)); i < range.end; i += lanes) {
       const int64_t id = source.ids[i];
       const float coefficient = source.weights ? scale * source.weights[i] : scale;
-      if (!IsFinite(coefficient)) verdict->Record(kBadWeight, number, i);
+      if (!IsFinite(coefficient)) verdict->Record(kBadWeight, source.number, i);
       if (id < 0 || id >= rows) {
-        verdict->Record(kBadId, number, i);
+        verdict->Record(kBadId, source.number, i);
         continue;
       }
       const int64_t at = position + i;
@@ -572,6 +572,29 @@ struct CopyRows {
     float* const row = rows[first + i * step] + offset;
     float* const value = values + i * shape.dimension;
     Put(columns, kToTable ? row : value, Get<kWide, float>(columns, kToTable ? value : row));
+  }
+};
+
+// Makes each float the one with these bits.
+struct Fill {
+  uint32_t bits;
+  int64_t count;
+  uint32_t* to;
+
+  OPWRIGHT_RULE int64_t threads() const { return count; }
+  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const { to[thread] = bits; }
+};
+
+// Where the first float is whose bits are above `bits`, if it comes before `first`.
+struct FindAbove {
+  uint32_t bits;
+  int64_t count;
+  const uint32_t* values;
+  unsigned long long* first;
+
+  OPWRIGHT_RULE int64_t threads() const { return count; }
+  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
+    if (values[thread] > bits) KeepLeast(first, static_cast<unsigned long long>(thread));
   }
 };
 

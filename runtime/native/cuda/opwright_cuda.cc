@@ -5,18 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "cuda/check.h"
 #include "cuda/tables.h"
 
 struct opwright_cuda_table {
+  std::unique_ptr<opwright::cuda::Findings> findings;
   std::unique_ptr<opwright::cuda::Table> table;
 };
 
 namespace {
 
+using opwright::cuda::DeviceMemory;
+using opwright::cuda::Findings;
+using opwright::cuda::kChunkBytes;
 using opwright::cuda::Maybe;
 using opwright::cuda::Source;
 using opwright::cuda::Table;
 using opwright::cuda::TableConfig;
+using opwright::cuda::Verdict;
 using opwright::embedding::Invalid;
 using opwright::embedding::Refusal;
 
@@ -98,11 +104,11 @@ int32_t opwright_cuda_create(const opwright_cuda_config* config, void* stream,
     TableConfig parsed;
     if (auto refusal = ConfigOf(*config, &parsed)) return refusal;
     auto made = std::make_unique<opwright_cuda_table>();
-    if (auto refusal = Table::Create(
-            parsed, config->chunk_bytes ? config->chunk_bytes : opwright::cuda::kChunkBytes,
-            opwright::cuda::DeviceMemory(), StreamOf(stream), &made->table)) {
-      return refusal;
-    }
+    OPWRIGHT_RETURN_IF(Findings::Create(DeviceMemory(), StreamOf(stream), &made->findings));
+    OPWRIGHT_RETURN_IF(Table::Create(parsed,
+                                     config->chunk_bytes ? config->chunk_bytes : kChunkBytes,
+                                     DeviceMemory(), made->findings->verdict(),
+                                     StreamOf(stream), &made->table));
     *table = made.release();
     return {};
   });
@@ -137,17 +143,25 @@ int32_t opwright_cuda_update(opwright_cuda_table* table, int64_t sources,
                              const opwright_cuda_bags* bags, const float* const* gradients,
                              float learning_rate, void* workspace, int64_t workspace_bytes,
                              void* stream) {
-  return Try([&] {
+  return Try([&]() -> Maybe {
     std::vector<Source> all;
     for (int64_t i = 0; i < sources; ++i) {
       all.push_back(SourceOf(bags[i]));
+      all.back().number = i;
       all.back().gradients = gradients[i];
     }
+    OPWRIGHT_RETURN_IF(table->table->CheckGradients(all, StreamOf(stream)));
     return table->table->Update(all, learning_rate, workspace, workspace_bytes,
                                 StreamOf(stream));
   });
 }
 
 int32_t opwright_cuda_check(opwright_cuda_table* table, void* stream) {
-  return Try([&] { return table->table->Check(StreamOf(stream)); });
+  return Try([&]() -> Maybe {
+    OPWRIGHT_RETURN_IF(table->table->CheckDevice());
+    Verdict verdict;
+    OPWRIGHT_RETURN_IF(table->findings->Check(StreamOf(stream), &verdict));
+    if (!verdict.bad()) return {};
+    return Invalid(Describe(table->table->config(), verdict));
+  });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cuda/check.h"
 #include "cuda/launch.h"
 
 namespace opwright {
@@ -17,22 +18,6 @@ using embedding::Shard;
 using embedding::VisitRule;
 
 std::string Text(int64_t value) { return std::to_string(value); }
-
-Maybe Failed(const char* what, cudaError_t error) {
-  if (error == cudaSuccess) return {};
-  const std::string problem =
-      std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
-  // An error that leaves the context usable is forgotten: it has been told.
-  cudaGetLastError();
-  if (error == cudaErrorMemoryAllocation) return OutOfMemory(problem);
-  return Refusal{Refusal::Kind::kInternal, problem};
-}
-
-#define OPWRIGHT_RETURN_IF(refused)             \
-  do {                                          \
-    if (auto refusal = (refused)) return refusal; \
-  } while (false)
-#define OPWRIGHT_CUDA(call) OPWRIGHT_RETURN_IF(Failed(#call, (call)))
 
 // A kernel of at most `threads` threads at each of `blocks` blocks of columns.
 template <class Kernel>
@@ -54,6 +39,11 @@ class CudaMalloc : public Memory {
   }
   // Nobody is left to tell of an error.
   void Free(void* data) override { static_cast<void>(cudaFree(data)); }
+  int64_t Left() override {
+    size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
+    return static_cast<int64_t>(free);
+  }
 };
 
 }  // namespace
@@ -63,9 +53,46 @@ Memory* DeviceMemory() {
   return &memory;
 }
 
+Maybe Findings::Create(Memory* memory, cudaStream_t stream,
+                       std::unique_ptr<Findings>* findings) {
+  std::unique_ptr<Findings> made(new Findings(memory));
+  OPWRIGHT_CUDA(cudaMallocHost(reinterpret_cast<void**>(&made->seen_), sizeof(Verdict)));
+  made->verdict_ = static_cast<Verdict*>(memory->Allocate(sizeof(Verdict)));
+  if (!made->verdict_) {
+    return OutOfMemory("device memory has no " + Text(sizeof(Verdict)) + " bytes left");
+  }
+  OPWRIGHT_RETURN_IF(made->Clear(stream));
+  *findings = std::move(made);
+  return {};
+}
+
+Findings::~Findings() {
+  // Nobody is left to tell of an error.
+  if (verdict_) memory_->Free(verdict_);
+  if (seen_) static_cast<void>(cudaFreeHost(seen_));
+}
+
+Maybe Findings::Tell(Verdict* to, cudaStream_t stream) const {
+  OPWRIGHT_CUDA(cudaMemcpyAsync(to, verdict_, sizeof(Verdict), cudaMemcpyDeviceToHost, stream));
+  return {};
+}
+
+Maybe Findings::Clear(cudaStream_t stream) const {
+  OPWRIGHT_CUDA(cudaMemsetAsync(verdict_, 0xFF, sizeof(Verdict), stream));
+  return {};
+}
+
+Maybe Findings::Check(cudaStream_t stream, Verdict* verdict) const {
+  OPWRIGHT_RETURN_IF(Tell(seen_, stream));
+  OPWRIGHT_CUDA(cudaStreamSynchronize(stream));
+  *verdict = *seen_;
+  if (!seen_->bad()) return {};
+  return Clear(stream);
+}
+
 Maybe Table::Create(const TableConfig& config, int64_t most_chunk_bytes, Memory* memory,
-                    cudaStream_t stream, std::unique_ptr<Table>* table) {
-  std::unique_ptr<Table> made(new Table(config, memory));
+                    Verdict* verdict, cudaStream_t stream, std::unique_ptr<Table>* table) {
+  std::unique_ptr<Table> made(new Table(config, memory, verdict));
   OPWRIGHT_RETURN_IF(made->Allocate(most_chunk_bytes, stream));
   *table = std::move(made);
   return {};
@@ -87,26 +114,19 @@ Maybe Table::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
       cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device_));
   resident_ = static_cast<int64_t>(processors) * threads;
   shape_ = PlanShape(config_.dimension);
-  OPWRIGHT_CUDA(cudaMallocHost(reinterpret_cast<void**>(&seen_), sizeof(Verdict)));
-  verdict_ = static_cast<Verdict*>(memory_->Allocate(sizeof(Verdict)));
   rows_.rows = chunks.rows;
   rows_.stride = chunks.stride;
   rows_.shift = chunks.shift;
-  bool enough = verdict_ != nullptr;
-  for (int i = 0; enough && i < chunks.count; ++i) {
+  const int64_t left = memory_->Left();
+  for (int i = 0; i < chunks.count; ++i) {
     rows_.chunks[i] = static_cast<float*>(memory_->Allocate(chunks.bytes_of(i)));
-    enough = rows_.chunks[i] != nullptr;
+    if (rows_.chunks[i]) continue;
+    const auto gib = [](double bytes) { return std::to_string(bytes / (1 << 30)) + " GiB"; };
+    return OutOfMemory(Describe(config_) + " take " +
+                       gib(4. * static_cast<double>(chunks.rows) * chunks.stride) + " in " +
+                       Text(chunks.count) + " allocations, more than device " + Text(device_) +
+                       " gives: " + gib(static_cast<double>(left)) + " were left");
   }
-  if (!enough) {
-    size_t free = 0, total = 0;
-    OPWRIGHT_CUDA(cudaMemGetInfo(&free, &total));
-    const double bytes = 4. * static_cast<double>(chunks.rows) * chunks.stride;
-    return OutOfMemory(Describe(config_) + " take " + std::to_string(bytes / (1 << 30)) +
-                       " GiB in " + Text(chunks.count) + " allocations, more than device " +
-                       Text(device_) + " gives: " +
-                       std::to_string(static_cast<double>(total) / (1 << 30)) + " GiB");
-  }
-  OPWRIGHT_CUDA(cudaMemsetAsync(verdict_, 0xFF, sizeof(Verdict), stream));
   for (int i = 0; i < chunks.count; ++i) {
     OPWRIGHT_CUDA(cudaMemsetAsync(rows_.chunks[i], 0,
                                   static_cast<size_t>(chunks.bytes_of(i)), stream));
@@ -120,8 +140,6 @@ Table::~Table() {
   for (float* const chunk : rows_.chunks) {
     if (chunk) memory_->Free(chunk);
   }
-  if (verdict_) memory_->Free(verdict_);
-  if (seen_) static_cast<void>(cudaFreeHost(seen_));
 }
 
 Maybe Table::CheckDevice() const {
@@ -227,6 +245,27 @@ Maybe Table::UpdateBytes(int64_t ids, int64_t* bytes) {
   return {};
 }
 
+Maybe Table::CheckGradients(const std::vector<Source>& sources, cudaStream_t stream) const {
+  OPWRIGHT_RETURN_IF(CheckDevice());
+  for (const Source& source : sources) {
+    OPWRIGHT_RETURN_IF(CheckSource("an update", source));
+    if (source.samples > 0 && !source.gradients) {
+      return Invalid("an update of " + Describe(config_) + " lacks gradients");
+    }
+    const auto check = [&](auto kernel) {
+      return Queue("the gradients of an update", kernel, kernel.threads(), 1, stream);
+    };
+    const int64_t values = source.samples * config_.dimension;
+    OPWRIGHT_RETURN_IF(
+        Aligned(source.gradients)
+            ? check(cuda::CheckGradients<true>{source.gradients, values, source.number,
+                                               verdict_})
+            : check(cuda::CheckGradients<false>{source.gradients, values, source.number,
+                                                verdict_}));
+  }
+  return {};
+}
+
 Maybe Table::Update(const std::vector<Source>& sources, float learning_rate, void* workspace,
                     int64_t workspace_bytes, cudaStream_t stream) {
   OPWRIGHT_RETURN_IF(CheckDevice());
@@ -273,21 +312,11 @@ Maybe Table::Update(const std::vector<Source>& sources, float learning_rate, voi
   }
 
   int64_t position = 0;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const Source& source = sources[i];
-    const int64_t number = static_cast<int64_t>(i);
-    const Expand expand{source, number, position, config_.rows, config_.dimension,
+  for (const Source& source : sources) {
+    const Expand expand{source, position, config_.rows, config_.dimension,
                         SampleLaneBits(source.samples, source.count), keys[0], positions[0],
                         contributions, touched, verdict_};
     OPWRIGHT_RETURN_IF(Queue("the ids of an update", expand, expand.threads(), 1, stream));
-    const auto check = [&](auto kernel) {
-      return Queue("the gradients of an update", kernel, kernel.threads(), 1, stream);
-    };
-    const int64_t values = source.samples * config_.dimension;
-    OPWRIGHT_RETURN_IF(
-        Aligned(source.gradients)
-            ? check(CheckGradients<true>{source.gradients, values, number, verdict_})
-            : check(CheckGradients<false>{source.gradients, values, number, verdict_}));
     position += source.count;
   }
   if (ids > 0) {
@@ -344,14 +373,16 @@ Maybe Table::UpdateRows(const Sorted& sorted, const uint32_t* touched, const Hyp
   return refused;
 }
 
-Maybe Table::Check(cudaStream_t stream) {
-  OPWRIGHT_RETURN_IF(CheckDevice());
-  OPWRIGHT_CUDA(
-      cudaMemcpyAsync(seen_, verdict_, sizeof(Verdict), cudaMemcpyDeviceToHost, stream));
-  OPWRIGHT_CUDA(cudaStreamSynchronize(stream));
-  if (!seen_->bad()) return {};
-  OPWRIGHT_CUDA(cudaMemsetAsync(verdict_, 0xFF, sizeof(Verdict), stream));
-  return Invalid(Describe(config_, *seen_));
+Maybe FillWithBits(uint32_t bits, int64_t count, float* to, cudaStream_t stream) {
+  return Queue("filling", Fill{bits, count, reinterpret_cast<uint32_t*>(to)}, count, 1, stream);
+}
+
+Maybe FindBitsAbove(uint32_t bits, int64_t count, const float* values,
+                    unsigned long long* first, cudaStream_t stream) {
+  OPWRIGHT_CUDA(cudaMemsetAsync(first, 0xFF, sizeof *first, stream));
+  return Queue("looking through values",
+               FindAbove{bits, count, reinterpret_cast<const uint32_t*>(values), first}, count,
+               1, stream);
 }
 
 }  // namespace cuda

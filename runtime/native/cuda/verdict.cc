@@ -14,11 +14,11 @@ std::string Describe(const embedding::TableConfig& table, const Verdict& verdict
   const char* const wrong[kOffences] = {" do not", " is not", " is not", " is not"};
   std::string all = Describe(table);
   for (int i = 0; i < kOffences; ++i) {
-    const unsigned long long first = verdict.first[i];
-    if (first == Verdict::kNone) continue;
+    const Offence offence = static_cast<Offence>(i);
+    if (verdict.first[offence] == Verdict::kNone) continue;
     all += (all.back() == 't' ? "; " : ": ") + offences[i] +
-           std::to_string(first & ((1ull << 48) - 1)) + " of source " +
-           std::to_string(first >> 48) + wrong[i];
+           std::to_string(verdict.position(offence)) + " of source " +
+           std::to_string(verdict.source(offence)) + wrong[i];
   }
   return all;
 }

@@ -9,6 +9,15 @@
 namespace opwright {
 namespace cuda {
 
+// Many threads may offer a value at once.
+OPWRIGHT_RULE void KeepLeast(unsigned long long* least, unsigned long long value) {
+#if defined(__CUDA_ARCH__)
+  atomicMin(least, value);
+#else
+  if (value < *least) *least = value;
+#endif
+}
+
 // What a call brought that it must not, and where it came first: the source in the upper 16
 // bits, the position in the lower 48. No update changes a row while there is something.
 enum Offence { kBadStart, kBadId, kBadWeight, kBadGradient, kOffences };
@@ -22,13 +31,12 @@ struct Verdict {
     return all != kNone;
   }
   OPWRIGHT_RULE void Record(Offence offence, int64_t source, int64_t position) {
-    const unsigned long long at =
-        static_cast<unsigned long long>(source) << 48 | static_cast<uint64_t>(position);
-#if defined(__CUDA_ARCH__)
-    atomicMin(&first[offence], at);
-#else
-    if (at < first[offence]) first[offence] = at;
-#endif
+    KeepLeast(&first[offence],
+              static_cast<unsigned long long>(source) << 48 | static_cast<uint64_t>(position));
+  }
+  int64_t source(Offence offence) const { return static_cast<int64_t>(first[offence] >> 48); }
+  int64_t position(Offence offence) const {
+    return static_cast<int64_t>(first[offence] & ((1ull << 48) - 1));
   }
 };
 

@@ -46,7 +46,7 @@ class DeviceHost : public Host {
           !context_
                ->allocate_temp(tensorflow::DT_INT8,
                                tensorflow::TensorShape({static_cast<int64_t>(block)}),
-                               &tensor)
+                               &tensor, OnHost())
                .ok()) {
         throw std::bad_alloc();
       }
@@ -64,6 +64,13 @@ class DeviceHost : public Host {
 
  private:
   static constexpr size_t kBlockBytes = 64 << 10;
+
+  // Of an op on a GPU too: what it does here, it does on the host.
+  static tensorflow::AllocatorAttributes OnHost() {
+    tensorflow::AllocatorAttributes attributes;
+    attributes.set_on_host(true);
+    return attributes;
+  }
 
   struct Shared {
     Shared(int64_t tasks, const std::function<void(int64_t)>* run)

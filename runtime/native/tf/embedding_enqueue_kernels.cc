@@ -97,7 +97,7 @@ class EnqueueOp : public AsyncOpKernel {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK_ASYNC(context, EmbeddingSystem::Get().Find("", &engine), done);
+    OP_REQUIRES_OK_ASYNC(context, EmbeddingSystem::Get().Find(&engine), done);
     int64_t core;
     OP_REQUIRES_OK_ASYNC(context, ReadCore(context, *engine, &core), done);
     auto batch = std::make_shared<Batch>();
@@ -544,11 +544,11 @@ class EnqueueSerializedOp : public EnqueueOp {
       const int field = Wire::GetTagFieldNumber(tag);
       const auto type = Wire::GetTagWireType(tag);
       const bool list = type == Wire::WIRETYPE_LENGTH_DELIMITED;
-      const bool good = field == 1 && list                               ? packed(id)
-                        : field == 1 && type == Wire::WIRETYPE_VARINT    ? id()
-                        : field == 2 && list                             ? packed(weight)
-                        : field == 2 && type == Wire::WIRETYPE_FIXED32   ? weight()
-                                                                         : Wire::SkipField(&in, tag);
+      const bool good = field == 1 && list                             ? packed(id)
+                        : field == 1 && type == Wire::WIRETYPE_VARINT  ? id()
+                        : field == 2 && list                           ? packed(weight)
+                        : field == 2 && type == Wire::WIRETYPE_FIXED32 ? weight()
+                        : Wire::SkipField(&in, tag);
       if (!good) return false;
     }
     if (!in.ConsumedEntireMessage()) return false;
@@ -564,15 +564,26 @@ class EnqueueSerializedOp : public EnqueueOp {
   }
 };
 
+// Ids are checked on the host, wherever they are looked up.
+#define BATCH .HostMemory("batch").HostMemory("mode_override")
+#define TRIPLE(WHERE)                                                                   \
+  .HostMemory(WHERE).HostMemory("embedding_indices").HostMemory("aggregation_weights"). \
+      HostMemory("mode_override")
+#define SPLITS TRIPLE("sample_indices_or_row_splits")
+#define ORDINAL .HostMemory("device_ordinal")
 
-OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingIntegerBatch", EnqueueIntegerOp);
-OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingBatch", EnqueueSerializedOp);
-OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingSparseBatch", EnqueueSparseOp);
-OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
-OPWRIGHT_REGISTER_CPU("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", EnqueueArbitraryOp);
-OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingSparseTensorBatch", EnqueueSparseTensorOp);
-OPWRIGHT_REGISTER_CPU("EnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
-OPWRIGHT_REGISTER_CPU("DynamicEnqueueTPUEmbeddingRaggedTensorBatch", EnqueueRaggedTensorOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingIntegerBatch", BATCH, EnqueueIntegerOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingBatch", BATCH, EnqueueSerializedOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingSparseBatch", TRIPLE("sample_indices"), EnqueueSparseOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingArbitraryTensorBatch", SPLITS, EnqueueArbitraryOp);
+OPWRIGHT_REGISTER("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", SPLITS ORDINAL,
+                  EnqueueArbitraryOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingSparseTensorBatch", TRIPLE("sample_indices"),
+                  EnqueueSparseTensorOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingRaggedTensorBatch", TRIPLE("sample_splits"),
+                  EnqueueRaggedTensorOp);
+OPWRIGHT_REGISTER("DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
+                  TRIPLE("sample_splits") ORDINAL, EnqueueRaggedTensorOp);
 
 }  // namespace
 }  // namespace opwright

@@ -42,7 +42,7 @@ class ConfigureOp : public ConfiguredOp<OpKernel> {
   using ConfiguredOp::ConfiguredOp;
 
   void Compute(OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(config_));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(context, config_));
   }
 };
 
@@ -65,7 +65,7 @@ class ConfigureSystemOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     EmbeddingSystem::Get().ShutDown();
     if (!config_.empty()) {
-      OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(config_));
+      OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(context, config_));
     }
     tensorflow::tpu::TopologyProto topology;
     for (int i = 0; i < 4; ++i) {
@@ -264,7 +264,7 @@ class FinalizeOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadInput(context, "common_config", "common", &common));
     OP_REQUIRES_OK(context, ReadInput(context, "memory_config", "merged", &memory));
     OP_REQUIRES_OK(context, SameConfiguration("memory_config", memory, common));
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(common.payload));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Configure(context, common.payload));
     if (context->num_outputs() == 2) {
       memory.kind = "partitions";
       OP_REQUIRES_OK(context, WriteString(context, 0, memory.Serialize()));
@@ -274,19 +274,28 @@ class FinalizeOp : public OpKernel {
   }
 };
 
+// Tables come to lie where the op runs that makes them; all else is of the host.
+#define COMMON .HostMemory("common_config")
+#define COMMON_AND_MEMORY COMMON.HostMemory("memory_config")
 
-OPWRIGHT_REGISTER_CPU("ConfigureTPUEmbedding", ConfigureOp);
-OPWRIGHT_REGISTER_CPU("IsTPUEmbeddingInitialized", IsInitializedOp);
-OPWRIGHT_REGISTER_CPU("ConfigureDistributedTPU", ConfigureSystemOp);
-OPWRIGHT_REGISTER_CPU("ShutdownDistributedTPU", ShutDownOp);
-OPWRIGHT_REGISTER_CPU("ShutdownTPUSystem", ShutDownOp);
-OPWRIGHT_REGISTER_CPU("ExecuteTPUEmbeddingPartitioner", PartitionerOp);
-OPWRIGHT_REGISTER_CPU("ConfigureTPUEmbeddingMemory", MemoryOp);
-OPWRIGHT_REGISTER_CPU("CollateTPUEmbeddingMemory", CollateOp);
-OPWRIGHT_REGISTER_CPU("ConfigureTPUEmbeddingHost", HostOp);
-OPWRIGHT_REGISTER_CPU("ConnectTPUEmbeddingHosts", ConnectOp);
-OPWRIGHT_REGISTER_CPU("FinalizeTPUEmbedding", FinalizeOp);
-OPWRIGHT_REGISTER_CPU("FinalizeTPUEmbeddingV2", FinalizeOp);
+OPWRIGHT_REGISTER("ConfigureTPUEmbedding", , ConfigureOp);
+OPWRIGHT_REGISTER("IsTPUEmbeddingInitialized", .HostMemory("is_tpu_embedding_initialized"),
+                  IsInitializedOp);
+OPWRIGHT_REGISTER("ConfigureDistributedTPU", .HostMemory("topology"), ConfigureSystemOp);
+OPWRIGHT_REGISTER("ShutdownDistributedTPU", , ShutDownOp);
+OPWRIGHT_REGISTER("ShutdownTPUSystem", .HostMemory("success"), ShutDownOp);
+OPWRIGHT_REGISTER("ExecuteTPUEmbeddingPartitioner", COMMON, PartitionerOp);
+OPWRIGHT_REGISTER("ConfigureTPUEmbeddingMemory", COMMON_AND_MEMORY, MemoryOp);
+OPWRIGHT_REGISTER("CollateTPUEmbeddingMemory",
+                  .HostMemory("memory_configs").HostMemory("merged_memory_config"), CollateOp);
+OPWRIGHT_REGISTER("ConfigureTPUEmbeddingHost",
+                  COMMON_AND_MEMORY.HostMemory("network_config"), HostOp);
+OPWRIGHT_REGISTER("ConnectTPUEmbeddingHosts", .HostMemory("network_configs"), ConnectOp);
+OPWRIGHT_REGISTER("FinalizeTPUEmbedding", COMMON_AND_MEMORY, FinalizeOp);
+OPWRIGHT_REGISTER(
+    "FinalizeTPUEmbeddingV2",
+    COMMON_AND_MEMORY.HostMemory("embedding_partitions").HostMemory("hbm_buffers_config"),
+    FinalizeOp);
 
 }  // namespace
 }  // namespace opwright

@@ -1,5 +1,4 @@
 // Loading and retrieving tables: one table of a given optimizer, or all of them.
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -15,6 +14,7 @@ namespace {
 
 using embedding::Configuration;
 using embedding::Engine;
+using embedding::Maybe;
 using embedding::OptimizerFacts;
 using embedding::Shard;
 using embedding::TableConfig;
@@ -120,7 +120,7 @@ class LoadOp : public OneTableOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     int64_t table;
     OP_REQUIRES_OK(context, FindTable(configuration, &table));
@@ -129,11 +129,14 @@ class LoadOp : public OneTableOp {
                                          configuration, table, context->input(i)));
     }
     DeviceHost host(context);
-    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) {
+    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) -> Maybe {
       for (int i = 0; i < context->num_inputs(); ++i) {
-        store->Write(&host, table, i - 1, RowsOf(configuration, table),
-                     context->input(i).flat<float>().data());
+        if (auto refusal = store->Write(&host, table, i - 1, RowsOf(configuration, table),
+                                        context->input(i).flat<float>().data())) {
+          return refusal;
+        }
       }
+      return {};
     })));
   }
 };
@@ -144,7 +147,7 @@ class RetrieveOp : public OneTableOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     int64_t table;
     OP_REQUIRES_OK(context, FindTable(configuration, &table));
@@ -159,10 +162,14 @@ class RetrieveOp : public OneTableOp {
       outputs[i] = output->flat<float>().data();
     }
     DeviceHost host(context);
-    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) {
+    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) -> Maybe {
       for (size_t i = 0; i < outputs.size(); ++i) {
-        store->Read(&host, table, static_cast<int64_t>(i) - 1, rows, outputs[i]);
+        if (auto refusal =
+                store->Read(&host, table, static_cast<int64_t>(i) - 1, rows, outputs[i])) {
+          return refusal;
+        }
       }
+      return {};
     })));
   }
 };
@@ -170,6 +177,9 @@ class RetrieveOp : public OneTableOp {
 // What LoadAll and RetrieveAll call `auxiliary` 1 to 7 of a table: its slots, then the
 // gradient accumulators where there are some. Ours are always clear between steps.
 std::string AuxiliaryName(int i) { return absl::StrCat("auxiliary", i); }
+std::string ArgumentName(int i, int table) {
+  return absl::StrCat(i == 0 ? "parameters" : AuxiliaryName(i), "[", table, "]");
+}
 // As TPUs mark an accumulator without a gradient: the smallest denormal.
 constexpr uint32_t kClear = 1;
 
@@ -193,7 +203,7 @@ class LoadAllOp : public AllTablesOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     OpInputList lists[1 + embedding::kMaxSlots];
     OP_REQUIRES_OK(context, context->input_list("parameters", &lists[0]));
@@ -205,13 +215,19 @@ class LoadAllOp : public AllTablesOp {
       OP_REQUIRES_OK(context, Check(configuration, t, lists));
     }
     DeviceHost host(context);
-    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) {
+    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) -> Maybe {
+      for (int t = 0; t < lists[0].size(); ++t) {
+        if (auto refusal = CheckClear(&host, configuration, t, lists, store)) return refusal;
+      }
       for (int t = 0; t < lists[0].size(); ++t) {
         for (int i = 0; i <= configuration.tables[t].slots(); ++i) {
-          store->Write(&host, t, i - 1, RowsOf(configuration, t),
-                       lists[i][t].flat<float>().data());
+          if (auto refusal = store->Write(&host, t, i - 1, RowsOf(configuration, t),
+                                          lists[i][t].flat<float>().data())) {
+            return refusal;
+          }
         }
       }
+      return {};
     })));
   }
 
@@ -221,8 +237,7 @@ class LoadAllOp : public AllTablesOp {
     const TableConfig& table = configuration.tables[t];
     for (int i = 0; i <= embedding::kMaxSlots; ++i) {
       const Tensor& tensor = lists[i][t];
-      const std::string argument =
-          absl::StrCat(i == 0 ? "parameters" : AuxiliaryName(i), "[", t, "]");
+      const std::string argument = ArgumentName(i, t);
       if (i <= table.slots()) {
         if (auto status = CheckShape(argument, configuration, t, tensor); !status.ok()) {
           return status;
@@ -232,9 +247,6 @@ class LoadAllOp : public AllTablesOp {
       if (tensor.NumElements() == 0) continue;
       if (i == table.slots() + 1 && table.accumulate) {
         if (auto status = CheckShape(argument, configuration, t, tensor); !status.ok()) {
-          return status;
-        }
-        if (auto status = CheckClear(argument, configuration, t, tensor); !status.ok()) {
           return status;
         }
         continue;
@@ -247,18 +259,23 @@ class LoadAllOp : public AllTablesOp {
     return absl::OkStatus();
   }
 
-  static absl::Status CheckClear(const std::string& argument,
-                                 const Configuration& configuration, int t,
-                                 const Tensor& tensor) {
-    const uint32_t* const bits = static_cast<const uint32_t*>(tensor.data());
-    for (int64_t i = 0; i < tensor.NumElements(); ++i) {
-      if (bits[i] <= kClear) continue;
-      return Invalid(argument,
-                     absl::StrCat("the gradient accumulators of ", Describe(configuration, t),
-                                  " must be clear, element ", i, " is ",
-                                  tensor.flat<float>()(i)));
+  // The gradient accumulators of a table, where there are some.
+  static Maybe CheckClear(DeviceHost* host, const Configuration& configuration, int t,
+                          const OpInputList* lists, TableStore* store) {
+    const TableConfig& table = configuration.tables[t];
+    const int64_t i = table.slots() + 1;
+    if (!table.accumulate || i > embedding::kMaxSlots) return {};
+    const Tensor& tensor = lists[i][t];
+    TableStore::Found found;
+    if (auto refusal = store->FindAbove(host, kClear, tensor.NumElements(),
+                                        tensor.flat<float>().data(), &found)) {
+      return refusal;
     }
-    return absl::OkStatus();
+    if (found.at < 0) return {};
+    return embedding::Invalid(absl::StrCat(
+        ArgumentName(static_cast<int>(i), t), ": the gradient accumulators of ",
+        Describe(configuration, t), " must be clear, element ", found.at, " is ",
+        found.value));
   }
 };
 
@@ -268,7 +285,7 @@ class RetrieveAllOp : public AllTablesOp {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     OpOutputList lists[1 + embedding::kMaxSlots];
     OP_REQUIRES_OK(context, context->output_list("parameters", &lists[0]));
@@ -277,6 +294,7 @@ class RetrieveAllOp : public AllTablesOp {
       OP_REQUIRES_OK(context, context->output_list(AuxiliaryName(i), &lists[i]));
     }
     std::vector<std::vector<float*>> outputs(lists[0].size());
+    std::vector<Tensor*> accumulators;
     for (int t = 0; t < lists[0].size(); ++t) {
       const TableConfig& table = configuration.tables[t];
       const TensorShape shape({RowsOf(configuration, t).count, table.dimension});
@@ -288,27 +306,34 @@ class RetrieveAllOp : public AllTablesOp {
                                     t, state || accumulator ? shape : TensorShape({0, 0}),
                                     &output));
         if (state) outputs[t].push_back(output->flat<float>().data());
-        if (accumulator) {
-          uint32_t* const bits = static_cast<uint32_t*>(output->data());
-          std::fill(bits, bits + output->NumElements(), kClear);
-        }
+        if (accumulator) accumulators.push_back(output);
       }
     }
     DeviceHost host(context);
-    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) {
+    OP_REQUIRES_OK(context, ToStatus(engine->Use(&host, [&](TableStore* store) -> Maybe {
       for (size_t t = 0; t < outputs.size(); ++t) {
         for (size_t i = 0; i < outputs[t].size(); ++i) {
-          store->Read(&host, static_cast<int64_t>(t), static_cast<int64_t>(i) - 1,
-                      RowsOf(configuration, static_cast<int64_t>(t)), outputs[t][i]);
+          if (auto refusal = store->Read(
+                  &host, static_cast<int64_t>(t), static_cast<int64_t>(i) - 1,
+                  RowsOf(configuration, static_cast<int64_t>(t)), outputs[t][i])) {
+            return refusal;
+          }
         }
       }
+      for (Tensor* const one : accumulators) {
+        if (auto refusal = store->Fill(&host, kClear, one->NumElements(),
+                                       one->flat<float>().data())) {
+          return refusal;
+        }
+      }
+      return {};
     })));
   }
 };
 
-#define REGISTER_OPTIMIZER(NAME)                                       \
-  OPWRIGHT_REGISTER_CPU("LoadTPUEmbedding" NAME "Parameters", LoadOp); \
-  OPWRIGHT_REGISTER_CPU("RetrieveTPUEmbedding" NAME "Parameters", RetrieveOp)
+#define REGISTER_OPTIMIZER(NAME)                                     \
+  OPWRIGHT_REGISTER("LoadTPUEmbedding" NAME "Parameters", , LoadOp); \
+  OPWRIGHT_REGISTER("RetrieveTPUEmbedding" NAME "Parameters", , RetrieveOp)
 
 REGISTER_OPTIMIZER("ADAM");
 REGISTER_OPTIMIZER("Adadelta");
@@ -323,8 +348,8 @@ REGISTER_OPTIMIZER("ProximalAdagrad");
 REGISTER_OPTIMIZER("ProximalYogi");
 REGISTER_OPTIMIZER("RMSProp");
 REGISTER_OPTIMIZER("StochasticGradientDescent");
-OPWRIGHT_REGISTER_CPU("LoadAllTPUEmbeddingParameters", LoadAllOp);
-OPWRIGHT_REGISTER_CPU("RetrieveAllTPUEmbeddingParameters", RetrieveAllOp);
+OPWRIGHT_REGISTER("LoadAllTPUEmbeddingParameters", , LoadAllOp);
+OPWRIGHT_REGISTER("RetrieveAllTPUEmbeddingParameters", , RetrieveAllOp);
 
 }  // namespace
 }  // namespace opwright

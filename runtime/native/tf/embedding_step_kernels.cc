@@ -43,7 +43,7 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK_ASYNC(context, EmbeddingSystem::Get().Find(config_, &engine), done);
+    OP_REQUIRES_OK_ASYNC(context, EmbeddingSystem::Get().FindHere(context, config_, &engine), done);
     const Configuration& configuration = engine->configuration();
     OP_REQUIRES_OK_ASYNC(
         context, CheckCount("num_outputs", context->num_outputs(), configuration), done);
@@ -62,8 +62,7 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
           return engine->Receive(host, core, std::move(on_turn));
         },
         [=](Host* host, const Engine::Turn& turn) {
-          engine->Lookup(host, turn, outputs.data());
-          return engine->Received(host, turn);
+          return engine->Lookup(host, turn, outputs.data());
         });
   }
 };
@@ -74,7 +73,7 @@ class SendOp : public ConfiguredOp<OpKernel> {
 
   void Compute(OpKernelContext* context) override {
     std::shared_ptr<Engine> engine;
-    OP_REQUIRES_OK(context, EmbeddingSystem::Get().Find(config_, &engine));
+    OP_REQUIRES_OK(context, EmbeddingSystem::Get().FindHere(context, config_, &engine));
     const Configuration& configuration = engine->configuration();
     const int64_t core = CoreOfDevice(context);
     OP_REQUIRES_OK(context, ToStatus(engine->CheckCore(core)));
@@ -117,10 +116,9 @@ class ActivationsOp : public OpKernel {
   }
 };
 
-
-OPWRIGHT_REGISTER_CPU("RecvTPUEmbeddingActivations", RecvOp);
-OPWRIGHT_REGISTER_CPU("SendTPUEmbeddingGradients", SendOp);
-OPWRIGHT_REGISTER_CPU("TPUEmbeddingActivations", ActivationsOp);
+OPWRIGHT_REGISTER("RecvTPUEmbeddingActivations", , RecvOp);
+OPWRIGHT_REGISTER("SendTPUEmbeddingGradients", .HostMemory("learning_rates"), SendOp);
+OPWRIGHT_REGISTER("TPUEmbeddingActivations", , ActivationsOp);
 
 }  // namespace
 }  // namespace opwright

@@ -1,5 +1,6 @@
 #include "tf/embedding_system.h"
 
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
 
 namespace opwright {
@@ -9,11 +10,17 @@ EmbeddingSystem& EmbeddingSystem::Get() {
   return *system;
 }
 
-absl::Status EmbeddingSystem::Configure(absl::string_view config) {
+absl::Status EmbeddingSystem::Configure(tensorflow::OpKernelContext* context,
+                                        absl::string_view config) {
   embedding::Configuration configuration;
   std::string canonical;
   if (auto status = ReadConfiguration(config, &configuration, &canonical); !status.ok()) {
     return status;
+  }
+  const Place place = PlaceOf(context);
+  if (!place.gpu.empty() && configuration.cores != 1) {
+    return absl::InvalidArgumentError("num_tensor_cores must be 1 for tables on a GPU, is " +
+                                      std::to_string(configuration.cores));
   }
   std::lock_guard<std::mutex> lock(mutex_);
   if (engine_) {
@@ -21,10 +28,11 @@ absl::Status EmbeddingSystem::Configure(absl::string_view config) {
         "embeddings are configured already, and configuring them again would lose their "
         "tables; run ShutdownDistributedTPU or ConfigureDistributedTPU first");
   }
-  if (auto refusal = embedding::Engine::Create(configuration, embedding::MakeCpuTableStore(),
-                                               &engine_)) {
+  if (auto refusal =
+          embedding::Engine::Create(configuration, MakeTableStore(context), &engine_)) {
     return ToStatus(refusal);
   }
+  place_ = place;
   config_ = std::string(config);
   canonical_ = std::move(canonical);
   return absl::OkStatus();
@@ -46,19 +54,34 @@ bool EmbeddingSystem::Configured(absl::string_view config) {
   return engine_ && (config.empty() || Fits(config));
 }
 
-absl::Status EmbeddingSystem::Find(absl::string_view config,
-                                   std::shared_ptr<embedding::Engine>* engine) {
+absl::Status EmbeddingSystem::Find(std::shared_ptr<embedding::Engine>* engine) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!engine_) {
-    return absl::FailedPreconditionError(
-        "no embeddings are configured; run ConfigureTPUEmbedding first");
-  }
+  return FindLocked(engine);
+}
+
+absl::Status EmbeddingSystem::FindHere(tensorflow::OpKernelContext* context,
+                                       absl::string_view config,
+                                       std::shared_ptr<embedding::Engine>* engine) {
+  const Place place = PlaceOf(context);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (auto status = FindLocked(engine); !status.ok()) return status;
   if (!config.empty() && !Fits(config)) {
     return absl::InvalidArgumentError(
         "config is not the one that ConfigureTPUEmbedding was given");
   }
+  if (place == place_) return absl::OkStatus();
+  const auto name = [](const Place& one) { return one.gpu.empty() ? "the CPU" : one.gpu; };
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the embedding tables lie on ", name(place_), ", where they were configured, and ",
+      context->op_kernel().type_string(), " runs on ", name(place),
+      "; put both on one device, with tf.device"));
+}
+
+absl::Status EmbeddingSystem::FindLocked(std::shared_ptr<embedding::Engine>* engine) const {
   *engine = engine_;
-  return absl::OkStatus();
+  if (engine_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "no embeddings are configured; run ConfigureTPUEmbedding first");
 }
 
 bool EmbeddingSystem::Fits(absl::string_view config) const {
@@ -69,7 +92,7 @@ bool EmbeddingSystem::Fits(absl::string_view config) const {
 }
 
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context) {
-  return context->device()->parsed_name().id;
+  return PlaceOf(context).gpu.empty() ? context->device()->parsed_name().id : 0;
 }
 
 }  // namespace opwright

@@ -78,7 +78,8 @@ def software_strategy() -> SoftwareTPUStrategy:
 
     Raises:
         NativeLibraryError: the native kernels are not built.
-        RuntimeError: soft device placement is off, or a graph is being built.
+        RuntimeError: soft device placement is off, a graph is being built, or a GPU is
+            visible to a library with kernels for GPUs.
     """
     native.load()
     if not tf.executing_eagerly():
@@ -87,6 +88,12 @@ def software_strategy() -> SoftwareTPUStrategy:
         raise RuntimeError(
             "software_strategy: ops that TPUEmbedding places on TPUs must fall back to "
             "the CPU; call tf.config.set_soft_device_placement(True)"
+        )
+    if native.cuda() and tf.config.get_visible_devices("GPU"):
+        raise RuntimeError(
+            "software_strategy: TensorFlow would spread its ops over the CPU and a "
+            "GPU, which this build of opwright has kernels for; call "
+            'tf.config.set_visible_devices([], "GPU") first'
         )
     with tf.device("/cpu:0"):
         tf.raw_ops.ShutdownDistributedTPU()

@@ -68,6 +68,8 @@ struct Bags {
 struct Batch {
   Mode mode = Mode::kTraining;  // Never kUnspecified.
   std::vector<Bags> features;   // As in the configuration.
+  // A store's copy in its own memory, which it keeps here as long as the batch is needed.
+  mutable std::shared_ptr<const void> copy;
 };
 
 // The bags of a described feature. Throws std::bad_alloc.

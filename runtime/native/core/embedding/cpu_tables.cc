@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "core/embedding/rows.h"
@@ -169,8 +171,8 @@ class CpuTableStore : public TableStore {
     return {};
   }
 
-  void Write(Host* host, int64_t t, int64_t slot, const Shard& rows,
-             const float* from) override {
+  Maybe Write(Host* host, int64_t t, int64_t slot, const Shard& rows,
+              const float* from) override {
     const Table& table = tables_[t];
     const int64_t dimension = table.config.dimension;
     ForRows(host, rows.count, dimension, [&](int64_t first, int64_t end) {
@@ -179,9 +181,10 @@ class CpuTableStore : public TableStore {
                     dimension * sizeof(float));
       }
     });
+    return {};
   }
 
-  void Read(Host* host, int64_t t, int64_t slot, const Shard& rows, float* to) const override {
+  Maybe Read(Host* host, int64_t t, int64_t slot, const Shard& rows, float* to) override {
     const Table& table = tables_[t];
     const int64_t dimension = table.config.dimension;
     ForRows(host, rows.count, dimension, [&](int64_t first, int64_t end) {
@@ -189,9 +192,10 @@ class CpuTableStore : public TableStore {
         std::memcpy(to + i * dimension, RowOf(table, slot, rows, i), dimension * sizeof(float));
       }
     });
+    return {};
   }
 
-  void Lookup(Host* host, const Batch& batch, float* const* outputs) const override {
+  Maybe Lookup(Host* host, const Batch& batch, float* const* outputs) override {
     struct Task {
       int64_t feature, first, end;
     };
@@ -219,10 +223,58 @@ class CpuTableStore : public TableStore {
                       table.config.quantization.enabled ? &table.config.quantization : nullptr,
                       outputs[task.feature]});
     });
+    return {};
   }
 
-  void Update(Host* host, const std::vector<CoreGradients>& cores,
-              const std::vector<float>& rates) override {
+  Maybe Update(Host* host, const std::vector<CoreGradients>& cores,
+               const std::vector<float>& rates) override {
+    try {
+      UpdateRows(host, cores, rates);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory("no memory to sort its gradients");
+    }
+  }
+
+  Maybe CheckGradients(Host* host, const std::vector<const float*>& gradients) override {
+    for (size_t f = 0; f < gradients.size(); ++f) {
+      const int64_t dimension = TableOf(f).config.dimension;
+      const int64_t count = configuration_->features[f].samples() * dimension;
+      const float* const values = gradients[f];
+      if (Finite(host, count, values)) continue;
+      int64_t at = 0;
+      while (at + 1 < count && std::isfinite(values[at])) ++at;
+      return Invalid(DescribeFeature(*configuration_, static_cast<int64_t>(f)) +
+                     ": gradients must be finite, that of sample " +
+                     std::to_string(at / dimension) + ", column " +
+                     std::to_string(at % dimension) + " is " + std::to_string(values[at]));
+    }
+    return {};
+  }
+
+  Maybe CheckUpdates(bool) override { return {}; }
+
+  Maybe Fill(Host*, uint32_t bits, int64_t count, float* to) override {
+    for (int64_t i = 0; i < count; ++i) std::memcpy(&to[i], &bits, sizeof bits);
+    return {};
+  }
+
+  Maybe FindAbove(Host*, uint32_t bits, int64_t count, const float* values,
+                  Found* found) override {
+    for (int64_t i = 0; i < count; ++i) {
+      uint32_t one;
+      std::memcpy(&one, &values[i], sizeof one);
+      if (one <= bits) continue;
+      *found = {i, values[i]};
+      return {};
+    }
+    return {};
+  }
+
+ private:
+  // Throws std::bad_alloc before anything has changed.
+  void UpdateRows(Host* host, const std::vector<CoreGradients>& cores,
+                  const std::vector<float>& rates) {
     std::vector<Plan> plans = MakePlans(host, cores);
     std::vector<Part> parts = MakeParts(host, plans);
     const int64_t part_count = static_cast<int64_t>(parts.size());
@@ -302,7 +354,7 @@ class CpuTableStore : public TableStore {
     }
   }
 
-  bool Finite(Host* host, int64_t count, const float* values) const override {
+  static bool Finite(Host* host, int64_t count, const float* values) {
     constexpr int64_t kPart = 64 << 10;
     const RowKernels& kernels = SelectRowKernels();
     std::atomic<bool> finite{true};
@@ -313,7 +365,6 @@ class CpuTableStore : public TableStore {
     return finite;
   }
 
- private:
   const Table& TableOf(size_t feature) const {
     return tables_[configuration_->features[feature].table];
   }

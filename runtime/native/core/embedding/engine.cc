@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <utility>
 
 namespace opwright {
@@ -59,6 +58,10 @@ Engine::Ticket Engine::Enqueue(Host* host, int64_t core, Batch batch, OnRoom on_
 }
 
 Engine::Ticket Engine::Receive(Host* host, int64_t core, OnTurn on_turn) {
+  if (auto refusal = store_->CheckUpdates(/*wait=*/false)) {
+    on_turn(refusal, {});
+    return 0;
+  }
   Calls calls;
   Ticket ticket = 0;
   {
@@ -70,7 +73,16 @@ Engine::Ticket Engine::Receive(Host* host, int64_t core, OnTurn on_turn) {
     }
     ticket = ++last_ticket_;
     receivers_.push_back({ticket, core, std::move(on_turn)});
-    Advance(host, &lock, &calls);
+    if (auto refusal = Advance(host, &lock, &calls)) {
+      // It might wait for this update, which nobody may ever make.
+      const auto own =
+          std::find_if(receivers_.begin(), receivers_.end(),
+                       [ticket](const Receiver& one) { return one.ticket == ticket; });
+      if (own != receivers_.end()) {
+        calls.push_back([on_turn = std::move(own->on_turn), refusal] { on_turn(refusal, {}); });
+        receivers_.erase(own);
+      }
+    }
   }
   Make(calls);
   return ticket;
@@ -89,18 +101,26 @@ bool Engine::Cancel(Ticket ticket) {
   return forget(&receivers_) || forget(&senders_);
 }
 
-void Engine::Lookup(Host* host, const Turn& turn, float* const* outputs) const {
-  store_->Lookup(host, *turn.batch, outputs);
-}
-
-Maybe Engine::Received(Host* host, const Turn& turn) {
+Maybe Engine::Lookup(Host* host, const Turn& turn, float* const* outputs) {
+  const Maybe refusal = store_->Lookup(host, *turn.batch, outputs);
   Calls calls;
-  Maybe refusal;
   {
     std::unique_lock<std::mutex> lock(mutex_);
+    Core& core = cores_[turn.core];
+    const bool training = turn.batch->mode == Mode::kTraining;
     --lookups_;
-    if (turn.batch->mode == Mode::kTraining) ++cores_[turn.core].received;
-    refusal = Advance(host, &lock, &calls);
+    const auto unsent = std::find(core.unsent.begin(), core.unsent.end(), turn.batch);
+    if (refusal && !(training && unsent == core.unsent.end())) {  // Else: sent meanwhile.
+      if (training) {
+        core.unsent.erase(unsent);
+        --core.begun;
+      }
+      core.queue.push_front(turn.batch);
+    } else if (training) {
+      ++core.received;
+    }
+    // An update that is put off is another call's to tell: this one has what it asked for.
+    Advance(host, &lock, &calls);
   }
   Make(calls);
   return refusal;
@@ -144,17 +164,8 @@ Maybe Engine::Send(Host* host, int64_t core, const std::vector<const float*>& va
                    Owner owner, const std::vector<float>& tagged_rates) {
   std::vector<float> rates;
   if (auto refusal = RatesOf(tagged_rates, &rates)) return refusal;
-  for (size_t f = 0; f < values.size(); ++f) {
-    const FeatureConfig& feature = configuration_.features[f];
-    const int64_t dimension = configuration_.tables[feature.table].dimension;
-    const int64_t count = feature.samples() * dimension;
-    if (store_->Finite(host, count, values[f])) continue;
-    int64_t at = 0;
-    while (at + 1 < count && std::isfinite(values[f][at])) ++at;
-    return Invalid(DescribeFeature(configuration_, static_cast<int64_t>(f)) +
-                   ": gradients must be finite, that of sample " + Text(at / dimension) +
-                   ", column " + Text(at % dimension) + " is " + std::to_string(values[f][at]));
-  }
+  if (auto refusal = store_->CheckUpdates(/*wait=*/false)) return refusal;
+  if (auto refusal = store_->CheckGradients(host, values)) return refusal;
   Calls calls;
   Maybe refusal;
   {
@@ -188,7 +199,7 @@ Maybe Engine::Send(Host* host, int64_t core, const std::vector<const float*>& va
   return refusal;
 }
 
-Maybe Engine::Use(Host* host, const std::function<void(TableStore*)>& use) {
+Maybe Engine::Use(Host* host, const std::function<Maybe(TableStore*)>& use) {
   Calls calls;
   Maybe refusal;
   {
@@ -205,7 +216,8 @@ Maybe Engine::Use(Host* host, const std::function<void(TableStore*)>& use) {
     if (!refusal) {
       writing_ = true;
       lock.unlock();
-      use(store_.get());
+      refusal = store_->CheckUpdates(/*wait=*/true);
+      if (!refusal) refusal = use(store_.get());
       lock.lock();
       writing_ = false;
     }
@@ -262,7 +274,7 @@ bool Engine::InferenceWaits() const {
   });
 }
 
-// The oldest step of all cores. If there is no memory for it, it stays where it is.
+// The oldest step of all cores. Refused, it stays where it is.
 Maybe Engine::Update(Host* host, std::unique_lock<std::mutex>* lock) {
   std::vector<CoreGradients> gradients;
   for (const Core& core : cores_) {
@@ -271,17 +283,13 @@ Maybe Engine::Update(Host* host, std::unique_lock<std::mutex>* lock) {
   const std::vector<float> rates = rates_.front();
   writing_ = true;
   lock->unlock();
-  bool done = true;
-  try {
-    store_->Update(host, gradients, rates);
-  } catch (const std::bad_alloc&) {
-    done = false;
-  }
+  Maybe refusal = store_->Update(host, gradients, rates);
   lock->lock();
   writing_ = false;
-  if (!done) {
-    return OutOfMemory("no memory to sort the gradients of step " + Text(applied_) +
-                       "; its update is put off");
+  if (refusal) {
+    refusal->problem =
+        "the update of step " + Text(applied_) + " is put off: " + refusal->problem;
+    return refusal;
   }
   for (Core& core : cores_) core.pending.pop_front();
   rates_.pop_front();

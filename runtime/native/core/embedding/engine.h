@@ -12,6 +12,9 @@
 // may be at once. Such functions are called without a lock held, from any thread that made
 // it their turn. Every other call does what work has become possible before it returns, on
 // its own host.
+//
+// What a device finds wrong with an update after that was made, the next Receive, Send or Use
+// says, which does nothing else then.
 #pragma once
 
 #include <condition_variable>
@@ -42,7 +45,7 @@ class Engine {
 
   const Configuration& configuration() const { return configuration_; }
 
-  // A batch whose turn it is. Ends with Received, whatever comes between.
+  // A batch whose turn it is. Ends with its Lookup.
   struct Turn {
     int64_t core = 0;
     std::shared_ptr<const Batch> batch;
@@ -58,18 +61,18 @@ class Engine {
   // Forgets a call that waits. False if its function was called or is about to be.
   bool Cancel(Ticket ticket);
 
-  // The lookup of a batch whose turn it is. Outputs as in TableStore.
-  void Lookup(Host* host, const Turn& turn, float* const* outputs) const;
-  // Says that the lookup is over, and goes on with what waited for it.
-  Maybe Received(Host* host, const Turn& turn);
+  // Looks up a batch whose turn it is, outputs as in TableStore, and goes on with what waited
+  // for that. Refused, the batch is the next one of its core again.
+  Maybe Lookup(Host* host, const Turn& turn, float* const* outputs);
 
   // The gradients of the oldest step of a core that lacks them, and one learning rate a tag.
-  // `values` are checked and, with `owner`, kept until the update.
+  // `values` are checked and, with `owner`, kept until the update. That may come at once: if
+  // it is refused, so is this call, but the gradients are taken and the update is put off.
   Maybe Send(Host* host, int64_t core, const std::vector<const float*>& values, Owner owner,
              const std::vector<float>& tagged_rates);
 
   // Calls `use` while nobody else uses the tables, after every update that can be made.
-  Maybe Use(Host* host, const std::function<void(TableStore*)>& use);
+  Maybe Use(Host* host, const std::function<Maybe(TableStore*)>& use);
 
   // Refuses everything that waits and will come.
   void Close(const std::string& why);

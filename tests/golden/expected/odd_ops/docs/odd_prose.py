@@ -43,7 +43,8 @@ class OddProse(Op):
 
     It ends with a quote: "so"
 
-    Gradient of `OddNoInput`. opwright brings kernels for CPU and GPU.
+    Gradient of `OddNoInput`. opwright brings kernels for CPU, and for GPU if it is
+    built with CUDA.
 
     Attributes:
         y: float32, That of `x`. What came, after a while. This sentence goes on and on,

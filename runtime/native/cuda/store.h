@@ -1,0 +1,23 @@
+// The tables of an engine in the memory of a GPU. Free of TensorFlow.
+//
+// All work goes to one stream, in the order of the calls, and none of them waits for it but
+// CheckUpdates(wait) and FindAbove. Numbers that callers bring or want are in device memory,
+// written and read by work of the same stream.
+#pragma once
+
+#include <memory>
+
+#include "core/embedding/table_store.h"
+#include "cuda/tables.h"
+
+namespace opwright {
+namespace cuda {
+
+// `memory` has tables, the ids of batches and what updates work in; it may give memory again
+// that is used by work queued before it was freed. Tables come to lie on the device that is
+// the current one when they are made, and later calls may come from any thread.
+std::unique_ptr<embedding::TableStore> MakeTableStore(cudaStream_t stream,
+                                                      std::shared_ptr<Memory> memory);
+
+}  // namespace cuda
+}  // namespace opwright

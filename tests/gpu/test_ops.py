@@ -1,0 +1,134 @@
+"""The embedding ops on GPUs without one: their store, and with the CPU as a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from building import CUDA_BUILD as BUILD
+from building import NVCC, ROOT, build, run
+
+needs_nvcc = pytest.mark.skipif(
+    NVCC is None, reason="nvcc is not in PATH: no ops were compiled for GPUs"
+)
+
+
+@needs_nvcc
+def test_store() -> None:
+    """An engine's tables on a device that gets to its work later."""
+    build("cuda_store_test")
+    said = run(BUILD / "cuda_store_test", "40")
+    assert said == "40 draws: steps are in order\n"
+
+
+def tensorflow(library: str, *command: str | Path) -> str:
+    """What Python prints with this library in the place of libopwright.so."""
+    build(library)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPWRIGHT_LIBRARY", str(BUILD / f"lib{library}.so"))
+        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+        path = (str(ROOT / part) for part in ("generated", "runtime", "codegen"))
+        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        return run(sys.executable, *command)
+
+
+KERNELS = """
+import json, sys
+import opwright
+from opwright_runtime import native
+from opwright_runtime.kernels import kernels
+rows = {
+    name: {row.device: row.host_memory for row in kernels(name)}
+    for name in sys.argv[1:]
+}
+arguments = {
+    name: [a.name for a in (*op.inputs, *op.outputs)]
+    for name in sys.argv[1:]
+    for op in [opwright.op_class(name).op_def]
+}
+print(json.dumps([rows, arguments, native.cuda()]))
+"""
+# Ops whose numbers are the device's, and what of them is on the host all the same.
+ON_DEVICE = {
+    "RecvTPUEmbeddingActivations": [],
+    "SendTPUEmbeddingGradients": ["learning_rates"],
+    "TPUEmbeddingActivations": [],
+}
+
+
+@needs_nvcc
+def test_registrations() -> None:
+    """Every op that the opdefs promise has a kernel for GPUs, with or without one."""
+    promised = [
+        path.stem
+        for path in (ROOT / "opdefs" / "tpu").glob("*.yaml")
+        if "\nkernels: {CPU: opwright, GPU: opwright}\n" in path.read_text("utf-8")
+    ]
+    assert len(promised) == 51
+    said = tensorflow("opwright_embedding_gpu", "-c", KERNELS, *promised)
+    (answer,) = (line for line in said.splitlines() if line.startswith("[{"))
+    rows, arguments, cuda = json.loads(answer)
+    assert cuda
+    for name in promised:
+        assert rows[name].keys() >= {"CPU", "GPU"}, name
+        on_host = rows[name]["GPU"]
+        if "TPUEmbedding" in name and name.startswith(("Load", "Retrieve")):
+            assert on_host == [], name
+        else:
+            expected = ON_DEVICE.get(name, arguments[name])
+            assert sorted(on_host) == sorted(expected), name
+
+
+# Of several cores, of more memory than a copy of it should take, of gradients that are
+# refused at once; the fuzzer is run by itself.
+NOT_ON_GPUS = (
+    "several_cores",
+    "ids_beyond_32_bits and not cut",
+    "test_send[12]",
+    "test_send[13]",
+    "test_send[14]",
+    "fuzzed",
+)
+
+
+@needs_nvcc
+def test_cpu_kernels_beside_those_for_gpus() -> None:
+    """Without a GPU and its driver, the CPU works as ever."""
+    tests = ROOT / "tests" / "native" / "test_embedding_enqueue.py"
+    said = tensorflow("opwright_embedding_gpu", "-m", "pytest", "-q", tests)
+    assert " passed" in said
+    # TensorFlow has functions of these names too, for a runtime of its own.
+    names = run("nm", "-D", BUILD / "libopwright_embedding_gpu.so")
+    assert not re.search(r" U (cuda|__cuda|cu[A-Z])", names)
+
+
+@needs_nvcc
+def test_ops_on_the_cpu() -> None:
+    """The ops' own tests, with their tables on a device that is the CPU."""
+    folder = ROOT / "tests" / "native"
+    names = ("numbers", "order", "bad_input", "enqueue")
+    tests = [folder / f"test_embedding_{name}.py" for name in names]
+    left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
+    said = tensorflow(
+        *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
+        *("-k", f"not ({left_out})", *tests),
+    )
+    assert int(re.search(r"(\d+) passed", said)[1]) > 150
+    assert " failed" not in said
+
+
+@needs_nvcc
+def test_fuzzed_ops_on_the_cpu() -> None:
+    fuzz = ROOT / "tests" / "native" / "embedding_fuzz.py"
+    tensorflow("opwright_embedding_on_cpu", fuzz, "500", "0", "--cores", "1")
+
+
+@needs_nvcc
+def test_late_refusals() -> None:
+    tests = ROOT / "tests" / "gpu" / "late_refusals.py"
+    said = tensorflow("opwright_embedding_on_cpu", "-m", "pytest", "-q", tests)
+    assert " passed" in said
