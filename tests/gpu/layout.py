@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from libcudnn import ALGORITHMS, TYPES, Cudnn, NotSupportedError
 from rnn_core import MODES, Core, Layers, Layout, Part, Place
 
 SIZES = ((1, 1), (3, 5), (7, 4), (64, 64), (100, 37), (143, 143), (256, 200), (1024, 1))
@@ -108,19 +110,37 @@ def disagreements(layers: Layers, ours: Layout, theirs: Layout) -> list[str]:
     return found
 
 
-def main() -> int:
-    from libcudnn import Cudnn
+def asked(core: Core, cudnn: Cudnn) -> tuple[int, list[str]]:
+    """How many layouts cuDNN gave, and all disagreements.
 
-    core, cudnn = Core(Path(sys.argv[1])), Cudnn(sys.argv[2])
-    wrong, count = [], 0
-    for dtype in ("float32", "float16", "float64"):
-        for layers in stacks(skip_input=True):
-            theirs = cudnn.layout(layers, dtype)
-            wrong += disagreements(layers, core.layout(layers), theirs)
+    Its other algorithms, and bfloat16, count as far as they are supported.
+    """
+    count, wrong = 0, list[str]()
+    for layers in stacks(skip_input=True):
+        ours = core.layout(layers)
+        for dtype, algorithm in product(TYPES, ALGORITHMS):
+            try:
+                theirs = cudnn.layout(layers, dtype, algorithm)
+            except NotSupportedError:
+                if algorithm == ALGORITHMS[0] and dtype != "bfloat16":
+                    raise
+                continue
             count += 1
+            wrong += [
+                f"{dtype}, {algorithm}: {words}"
+                for words in disagreements(layers, ours, theirs)
+            ]
+    return count, wrong
+
+
+def main() -> int:
+    core, cudnn = Core(Path(sys.argv[1])), Cudnn(sys.argv[2])
+    count, wrong = asked(core, cudnn)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     where = "on a GPU's handle" if cudnn.has_device else "without a GPU"
-    print(f"cuDNN {cudnn.version}, {where}: {count} stacks, {len(wrong)} disagreements")
+    print(
+        f"cuDNN {cudnn.version}, {where}: {count} layouts, {len(wrong)} disagreements"
+    )
     return 1 if wrong else 0
 
 

@@ -14,14 +14,20 @@ from pathlib import Path
 from rnn_core import MODES, Layers, Layout, Part, Place
 
 _P, _I, _Size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
-ALGO_STANDARD, DOUBLE_BIAS, DEFAULT_MATH = 0, 2, 0
-TYPES = {"float32": (0, 4), "float64": (1, 8), "float16": (2, 2)}
+DOUBLE_BIAS, DEFAULT_MATH = 2, 0
+# cuDNN's number and the bytes of an element.
+TYPES = {"float32": (0, 4), "float64": (1, 8), "float16": (2, 2), "bfloat16": (9, 2)}
+ALGORITHMS = ("standard", "persist_static", "persist_dynamic", "persist_static_small_h")
 DIMENSIONS = 3  # That cuDNN gives these descriptors.
 # Where the parameters are said to be: nobody reads them.
 SOMEWHERE = 1 << 32
 
 
 class CudnnError(Exception):
+    pass
+
+
+class NotSupportedError(CudnnError):
     pass
 
 
@@ -50,10 +56,14 @@ class Cudnn:
         status = getattr(self.native, f"cudnn{name}")(*arguments)
         if status:
             words = self.native.cudnnGetErrorString(status).decode()
-            raise CudnnError(f"cudnn{name}: {words}")
+            unsupported = words.endswith("NOT_SUPPORTED")
+            kind = NotSupportedError if unsupported else CudnnError
+            raise kind(f"cudnn{name}: {words}")
 
-    def layout(self, layers: Layers, dtype: str = "float32") -> Layout:
-        """By two biases a gate, as the CudnnRNN ops have them."""
+    def layout(
+        self, layers: Layers, dtype: str = "float32", algorithm: str = "standard"
+    ) -> Layout:
+        """With two biases a gate, as the CudnnRNN ops have them."""
         number, item = TYPES[dtype]
         math = TYPES["float64" if dtype == "float64" else "float32"][0]
         dropout, rnn, size = _P(), _P(), _Size()
@@ -63,7 +73,7 @@ class Cudnn:
         self._call("SetDropoutDescriptor", dropout, self.handle, *nothing)
         self._call(
             "SetRNNDescriptor_v8",
-            *(rnn, ALGO_STANDARD, MODES.index(layers.mode), DOUBLE_BIAS),
+            *(rnn, ALGORITHMS.index(algorithm), MODES.index(layers.mode), DOUBLE_BIAS),
             *(int(layers.bidirectional), int(layers.skip_input)),
             *(number, math, DEFAULT_MATH),
             *(layers.input_size, layers.units, layers.hidden, layers.layers),

@@ -135,15 +135,15 @@ def layout(run: Run) -> None:
     if not built(run, what, run.rnn_library):
         return
     import torch
-    from layout import disagreements, module, stacks, torch_layout
-    from libcudnn import TYPES, Cudnn
+    from layout import asked, disagreements, module, stacks, torch_layout
+    from libcudnn import Cudnn
     from rnn_core import Core
 
     core = Core(run.rnn_library)
 
     def judged(count: int, wrong: list[str]) -> tuple[str, str]:
         print(*wrong, sep="\n", flush=True)
-        note = f"{count} stacks, {len(wrong)} disagreements"
+        note = f"{count} layouts, {len(wrong)} disagreements"
         return (FAILED, f"{note}; first: {wrong[0]}") if wrong else (OK, note)
 
     def read() -> tuple[str, str]:
@@ -160,12 +160,7 @@ def layout(run: Run) -> None:
         cudnn = Cudnn(f"libcudnn.so.{major}")  # The one that torch has loaded.
         if not cudnn.has_device:
             return FAILED, "cudnnCreate makes no handle"
-        wrong: list[str] = []
-        stacked = [(s, t) for s in stacks(skip_input=True) for t in TYPES]
-        for one, dtype in stacked:
-            theirs = cudnn.layout(one, dtype)
-            wrong += disagreements(one, core.layout(one), theirs)
-        verdict, note = judged(len(stacked), wrong)
+        verdict, note = judged(*asked(core, cudnn))
         return verdict, f"cuDNN {cudnn.version}: {note}"
 
     run.findings.tried(f"{what} in torch's buffers", read)

@@ -150,3 +150,14 @@ def test_late_refusals() -> None:
     tests = ROOT / "tests" / "gpu" / "late_refusals.py"
     said = tensorflow("opwright_embedding_on_cpu", "-m", "pytest", "-q", tests)
     assert " passed" in said
+
+
+@needs_nvcc
+def test_what_check_does_on_gpus() -> None:
+    """The rows of tests/gpu/check.py about TPU embeddings."""
+    tests = ROOT / "tests" / "gpu" / "test_tensorflow.py"
+    said = tensorflow(
+        *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
+        *("-k", "test_on_the_cpu and TPU", tests),
+    )
+    assert "7 passed" in said
