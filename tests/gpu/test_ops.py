@@ -121,24 +121,6 @@ def test_ops_on_the_cpu() -> None:
     assert " failed" not in said
 
 
-STEPS = """
-import sys
-sys.path[:0] = sys.argv[1:]
-import tensorflow_gpu
-rows = [row for row in tensorflow_gpu.rows("/CPU:0") if "TPU embeddings" in row[0]]
-wrong = [(what, note) for what, call in rows for v, note in [call()] if v != "ok"]
-print(len(rows), "rows, wrong:", wrong)
-"""
-
-
-@needs_nvcc
-def test_steps_of_the_check_on_the_cpu() -> None:
-    """What check.py does with these ops on a GPU."""
-    folders = [ROOT / "tests" / "gpu", ROOT / "tests" / "native"]
-    said = tensorflow("opwright_embedding_on_cpu", "-c", STEPS, *folders)
-    assert "7 rows, wrong: []\n" in said
-
-
 @needs_nvcc
 def test_fuzzed_ops_on_the_cpu() -> None:
     fuzz = ROOT / "tests" / "native" / "embedding_fuzz.py"
