@@ -15,7 +15,7 @@ CUDA_BUILD, NATIVE_BUILD = ROOT / "build" / "cuda", ROOT / "build" / "native"
 NVCC = shutil.which("nvcc")
 
 
-def run(*command: str | Path) -> str:
+def run(*command: object) -> str:
     ran = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, cwd=ROOT, check=False
     )
