@@ -14,6 +14,7 @@
 #include "cuda/kernels.h"
 #include "cuda/plan.h"
 #include "cuda/verdict.h"
+#include "expect.h"
 #include "pool_host.h"
 
 namespace opwright {
@@ -23,14 +24,6 @@ namespace {
 using embedding::Hyper;
 using embedding::Optimizer;
 using embedding::VisitRule;
-
-#define EXPECT(condition)                                         \
-  do {                                                            \
-    if (!(condition)) {                                           \
-      std::printf("%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      return false;                                               \
-    }                                                             \
-  } while (false)
 
 float Draw(Random& random) { return static_cast<float>(2 * random.Uniform()); }
 

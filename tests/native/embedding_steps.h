@@ -13,18 +13,11 @@
 #include <vector>
 
 #include "core/embedding/engine.h"
+#include "expect.h"
 #include "pool_host.h"
 
 namespace opwright {
 namespace embedding {
-
-#define EXPECT(condition)                                                  \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      std::printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);          \
-      return false;                                                        \
-    }                                                                      \
-  } while (false)
 
 inline Configuration DrawConfiguration(Random& random) {
   Configuration configuration;

@@ -14,19 +14,12 @@
 #include <vector>
 
 #include "core/isa.h"
+#include "expect.h"
 #include "pool_host.h"
 
 namespace opwright {
 namespace embedding {
 namespace {
-
-#define EXPECT(condition)                                         \
-  do {                                                            \
-    if (!(condition)) {                                           \
-      std::printf("%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      return false;                                               \
-    }                                                             \
-  } while (false)
 
 struct Case {
   int64_t cores, samples, rows, width;

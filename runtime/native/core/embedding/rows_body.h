@@ -56,8 +56,8 @@ inline bool PrefetchToFirstLevel(int64_t row_bytes, int64_t stride_bytes) {
 }
 
 // Rows are asked for in blocks, and worked with when the whole block has been asked for:
-// requests between the stores of other rows are slower by a third (Zen 4). Measured, and flat
-// around these.
+// requests between the stores of other rows are slower (Zen 4). Measured, and flat around
+// these.
 inline int64_t RowsInBlock(int64_t row_bytes) {
   const int64_t rows = (64 << 10) / row_bytes;
   return rows < 8 ? 8 : rows > 256 ? 256 : rows;
