@@ -2,15 +2,18 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-# Compilers at once.
+# Compilers at once, and tests.
 JOBS ?= 2
 # CUDA=ON builds kernels for GPUs into the native library, which takes nvcc.
 CUDA ?= OFF
 # Nobody wants TensorFlow's greeting in front of every result.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
+# A file's tests follow each other, which share what they are made with.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=30
+
 .DEFAULT_GOAL := help
-.PHONY: help ops check test native test-native docs fuzz sanitize tpu test-tpu goldens lint
+.PHONY: help ops check test unit native test-cc test-native docs fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel clean
 
 help: ## Say what can be made.
@@ -29,8 +32,11 @@ ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
 check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
-test: native $(VENV)/.tpu ## Build the native kernels and run every test.
-	$(BIN)/python -m pytest
+test: test-cc $(VENV)/.tpu ## Build the native kernels and run every test.
+	$(PYTEST)
+
+unit: $(VENV)/.ready ## Run the tests that need no native library and no minute.
+	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not slow" tests/codegen tests/golden tests/runtime tests/test_*.py
 
 # What only the native kernels need: a build system, and torch to compare with.
 $(VENV)/.native: $(VENV)/.ready
@@ -42,41 +48,77 @@ native: $(VENV)/.native ## Build the native kernels against the TensorFlow in th
 		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_CUDA=$(CUDA) >/dev/null
 	$(BIN)/cmake --build build/native --parallel $(JOBS)
 
-test-native: native ## Run the tests of the native kernels.
-	$(BIN)/python -m pytest tests/native tests/embedding
+test-cc: native ## Run the tests in C++.
+	$(BIN)/cmake --build build/native --parallel $(JOBS) --target unit_tests
+	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure
+
+test-native: test-cc ## Run the tests of the native kernels.
+	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore
 
 docs: native ## Renew the tables in docs/embedding.md.
 	$(BIN)/python docs/embedding_tables.py
 
-# The last line is the result; what stops the fuzzer must stop make.
-fuzz: SHELL := bash
-fuzz: .SHELLFLAGS := -o pipefail -c
-fuzz: native ## Call the native ops with 10,000 kinds of wrong arguments.
-	$(BIN)/python tests/native/fuzz.py 10000 | tail -1
-	$(BIN)/python tests/native/fuzz.py --xla 500 | tail -1
-	$(BIN)/python tests/native/sparse_core_fuzz.py 10000 | tail -1
-	$(BIN)/python tests/native/embedding_fuzz.py 10000 | tail -1
+CLANG ?= clang++-14
+# How many calls the fuzzer makes; a tenth under sanitizers, which take ten times as long.
+CALLS ?= 100000
+FUZZ := PYTHONPATH=tests $(BIN)/python -m fuzz --jobs $(JOBS) --corpus tests/fuzz/corpus
 
-sanitize: $(VENV)/.native ## Run the native tests under ASan, UBSan and TSan.
+fuzz: native ## Make 100,000 good and bad calls of all native ops; CALLS=2000 for less.
+	$(FUZZ) $(CALLS)
+
+SANITIZED := build/sanitize-library
+fuzz-sanitized: $(VENV)/.native ## The same, 10,000, of a library built with ASan and UBSan.
+	$(BIN)/cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_SANITIZE=address,undefined \
+		-DOPWRIGHT_LIBRARY_DIR=$(abspath $(SANITIZED))/lib >/dev/null
+	$(BIN)/cmake --build $(SANITIZED) --parallel $(JOBS) --target opwright
+	OPWRIGHT_LIBRARY=$(abspath $(SANITIZED))/lib/libopwright.so \
+	FUZZ_PRELOAD="$$(for one in asan ubsan stdc++; do c++ -print-file-name=lib$$one.so; done)" \
+		$(FUZZ) $$(($(CALLS) / 10))
+
+CORE_FUZZ := build/fuzz-core
+fuzz-core: $(VENV)/.native ## Let libFuzzer, which takes clang, at core for a minute.
+	$(BIN)/cmake -S . -B $(CORE_FUZZ) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DCMAKE_CXX_COMPILER=$(CLANG) -DOPWRIGHT_TENSORFLOW=OFF \
+		-DOPWRIGHT_SANITIZE=address,undefined,fuzzer-no-link >/dev/null
+	$(BIN)/cmake --build $(CORE_FUZZ) --parallel $(JOBS) --target core_fuzz
+	mkdir -p $(CORE_FUZZ)/corpus
+	ASAN_OPTIONS=allocator_may_return_null=1 $(CORE_FUZZ)/core_fuzz $(CORE_FUZZ)/corpus \
+		tests/fuzz/core_corpus -max_total_time=60 -artifact_prefix=$(CORE_FUZZ)/
+
+DOMAINS := base rnn embedding embedding_cuda sparsecore
+sanitize: $(VENV)/.native ## Run the tests in C++ under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \
 		folder=build/sanitize-$${which%%,*}; \
 		$(BIN)/cmake -S . -B $$folder -G Ninja -DOPWRIGHT_TENSORFLOW=OFF \
 			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
 		$(BIN)/cmake --build $$folder --parallel $(JOBS) \
-			--target core_test --target embedding_core_test \
-			--target sparse_core_test && \
-		$$folder/core_test 60 && $$folder/embedding_core_test 60 && \
-		$$folder/sparse_core_test 30 || exit 1; \
+			--target unit_tests && \
+		for domain in $(DOMAINS); do $$folder/$${domain}_test --rounds 20 || exit 1; done \
+			|| exit 1; \
 	done
+
+# Of 12,000 steps each, some 400 a second on two cores.
+ROUNDS ?= 8
+ADAPTER := build/sanitize-adapter
+sanitize-adapter: $(VENV)/.native ## Run the TPU-embedding kernels under TSan, some 100,000 steps; ROUNDS=1 for less.
+	$(BIN)/cmake -S . -B $(ADAPTER) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_SANITIZE=thread \
+		-DOPWRIGHT_LIBRARY_DIR=$(abspath $(ADAPTER))/lib >/dev/null
+	$(BIN)/cmake --build $(ADAPTER) --parallel $(JOBS) --target adapter_test
+	TSAN_OPTIONS=suppressions=runtime/native/embedding/tf/adapter_suppressions.txt:halt_on_error=1 \
+		$(ADAPTER)/adapter_test --rounds $(ROUNDS)
 
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
 	$(BIN)/python -m pytest tests/golden --update-goldens
 
-lint: $(VENV)/.ready ## ruff and black over what is written by hand.
+CC_SOURCES := git ls-files 'runtime/native/*' 'tests/*' | grep -E '\.(h|cc|cu)$$'
+lint: $(VENV)/.ready ## ruff, black and clang-format over what is written by hand.
 	$(BIN)/ruff check .
-	$(BIN)/black --check --quiet codegen runtime tests benchmarks examples docs
+	$(BIN)/black --check --quiet codegen runtime tests tools benchmarks examples docs
 	$(BIN)/opwright-codegen lint
+	$(CC_SOURCES) | xargs $(BIN)/clang-format --dry-run -Werror
 
 bench: bench-bindings bench-native bench-embedding ## Time everything against its peers.
 
@@ -92,8 +134,9 @@ $(VENV)/.bench: $(VENV)/.native
 bench-embedding: native $(VENV)/.bench ## Time TPU embeddings against FBGEMM, torch and TensorFlow.
 	$(BIN)/python benchmarks/embedding.py
 
-bench-native: native ## Time the RNN kernels: against torch and Keras, with many callers.
+bench-native: native ## Time the RNN kernels and opwright.keras: against torch and Keras, with many callers.
 	$(BIN)/python benchmarks/rnn.py
+	$(BIN)/python benchmarks/keras_layers.py
 	$(BIN)/python benchmarks/rnn_callers.py
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
@@ -108,7 +151,7 @@ $(VENV)/.tpu: $(VENV)/.ready
 	@touch $@
 
 test-tpu: $(VENV)/.tpu native ## Run the tests of the TPU check.
-	$(BIN)/python -m pytest tests/tpu
+	$(PYTEST) tests/tpu
 
 tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/tpu.md.
 	$(BIN)/python examples/tpu_check.py --write

@@ -33,7 +33,7 @@ from rich.table import Table
 from opwright import Scope, TInt32, op_class
 from opwright.linalg import MatMul, mat_mul
 from opwright.math import AddV2
-from opwright_runtime.dispatch import context, execute
+from opwright_runtime._internals import context, execute
 
 Cast = op_class("Cast")
 ConcatV2 = op_class("ConcatV2")

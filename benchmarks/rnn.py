@@ -77,7 +77,7 @@ class Shape:
             tf.int32,
             rnn_mode=mode,
             direction=self.direction,
-        ).params_size
+        )
 
     def torch_module(self, mode: str) -> torch.nn.Module:
         kind = torch.nn.LSTM if mode == "lstm" else torch.nn.GRU
@@ -235,7 +235,7 @@ def spread(samples: np.ndarray, unit: float) -> str:
 
 def streaming(console: Console, seconds: float) -> bool:
     """One step of one sequence, against ops of the same family that do nothing."""
-    size = cudnn_rnn_params_size(1, 64, 64, tf.float32, tf.int32).params_size
+    size = cudnn_rnn_params_size(1, 64, 64, tf.float32, tf.int32)
     x, h = tf.zeros([1, 1, 64]), tf.zeros([1, 1, 64])
     params, lengths = tf.random.normal(size), tf.constant([1])
     scope, options = Scope.current(), CudnnRNNV3.Options(is_training=False)

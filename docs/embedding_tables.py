@@ -79,8 +79,14 @@ def optimizers_table() -> Iterator[str]:
         if facts["formula"]:
             formula = facts["formula"].replace("|", r"\|")
             update = f"`{formula}` ({facts['source']})"
-        slots, hyper = (", ".join(facts[key]) or "none" for key in ("slots", "hyper"))
+        slots = _bounded(facts["slots"], facts["slot_bounds"])
+        hyper = _bounded(facts["hyper"], facts["hyper_bounds"])
         yield f"| {name} | {slots} | {hyper} | {update} |"
+
+
+def _bounded(names: list[str], bounds: list[str]) -> str:
+    pairs = zip(names, bounds, strict=True)
+    return ", ".join(f"{n} ({b})" if b else n for n, b in pairs) or "none"
 
 
 def renewed(page: str) -> str:

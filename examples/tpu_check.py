@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def dense(x: tf.Tensor, w: tf.Tensor) -> Any:
-    return relu(mat_mul(x, w).product).activations
+    return relu(mat_mul(x, w))
 
 
 def power(x: tf.Tensor) -> tf.Tensor:
@@ -149,7 +149,7 @@ class Rnn:
             rnn_mode=self.cell,
             direction=self.direction,
             num_proj=self.num_proj,
-        ).params_size.numpy()
+        ).numpy()
         stacked = self.layers * (2 if self.direction == "bidirectional" else 1)
         cells = [stacked, BATCH, UNITS] if self.cell == "lstm" else []
         shapes = (

@@ -1,4 +1,4 @@
-"""README: its code runs, and the commands that it names exist."""
+"""README: its code runs; what it and the guides name exists."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from support.places import ROOT
+from support.processes import run_code
+
 README = (ROOT / "README.md").read_text("utf-8")
 
 
 def test_code_runs() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    path = os.pathsep.join(str(ROOT / name) for name in ("generated", "runtime"))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_code(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[11. 25.]]") == 3
     assert "Kernel CPU" in done.stdout
@@ -63,3 +57,28 @@ def test_links_lead_somewhere() -> None:
     assert links
     local = [link for link in links if not link.startswith("http")]
     assert [link for link in local if not (ROOT / link).exists()] == []
+
+
+GUIDES = (
+    *("CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/groups.md"),
+    *("docs/guide.md", "runtime/native/README.md", "tests/README.md"),
+)
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_guides_name_what_there_is(guide: str) -> None:
+    """Links, paths, commands; names in files. `foo` stands for anything."""
+    text = (ROOT / guide).read_text("utf-8")
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    places = [(ROOT / guide).parent / link for link in links if ":" not in link]
+    paths = re.findall(r"`([a-z]+/[\w./-]+)`", text)
+    tops = {path.name for path in ROOT.iterdir()}
+    places += [ROOT / path for path in paths if path.partition("/")[0] in tops]
+    missing = [str(place) for place in places if not place.exists()]
+    assert [place for place in missing if "foo" not in place.lower()] == []
+
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`?make ([a-z-]+)\b(?=`|    )", text)) <= set(targets)
+
+    for name, path in re.findall(r"`(\w+)` in\s+`([\w./]+)`", text):
+        assert re.search(rf"\b{name}\b", (ROOT / path).read_text("utf-8")), (name, path)

@@ -1,6 +1,6 @@
 """Times of the CUDA backend beside torch's EmbeddingBag and FBGEMM's, interleaved.
 
-tests/gpu/check.py runs this after its checks. Every round times each contender once,
+tools/gpu_check.py runs this after its checks. Every round times each contender once,
 so that a slow spell hits all of them; what is printed is medians over the rounds and
 the spread from the first to the third quartile. Batches take turns, so that no call
 finds its rows in the cache because of the one before.
@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from backend import DEVICE, Bags, Library, Settings, Table
 from numpy.typing import NDArray
+
+from support.gpu.backend import DEVICE, Bags, Library, Settings, Table
 
 BATCHES = 4
 RATE, ACCUMULATOR = 0.01, 0.1

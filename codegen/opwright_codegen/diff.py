@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from opwright_codegen import docs
-from opwright_codegen.model import Arg, Attr, Op
+from opwright_codegen.model import Arg, Attr, Op, Role
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ def _attrs(old: Op, new: Op) -> Iterator[Change]:
         if name in before:
             yield from _attr(old.name, before[name], attr, name in new.inferred)
             continue
-        needed = name not in new.inferred and attr.default is None
+        needed = new.role(attr) is Role.ARGUMENT
         text = f"attr {name}" + (", which must be given" if needed else "")
         yield Change(old.name, "added", text, needed)
     was, now = (
         [
             attr.name
-            for attr in op.required
-            if attr.default is None and before.keys() & after.keys() >= {attr.name}
+            for attr in op.arguments
+            if before.keys() & after.keys() >= {attr.name}
         ]
         for op in (old, new)
     )

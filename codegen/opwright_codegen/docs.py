@@ -46,6 +46,23 @@ def module(op: Op) -> str:
     return _docstring([f"{op.name}, as a class and as a function."], 0)
 
 
+def group(package: str, line: str | None, ops: int, moved: int) -> str:
+    """What a group's package is."""
+    paragraphs = [] if line is None else [line]
+    if ops or not moved:
+        paragraphs.append(f"{_ops(ops)}, each a class and a function.")
+    if moved:
+        paragraphs.append(
+            f"{_ops(moved)} of other groups, imported from here as before."
+        )
+    first, *rest = paragraphs
+    return _docstring([f"{package}: {_lower_first(first)}", *rest], 0)
+
+
+def _ops(count: int) -> str:
+    return f"{count} op" if count == 1 else f"{count} ops"
+
+
 def op_class(op: Op) -> str:
     body = list(_paragraphs(op.description))
     if op.description is None:
@@ -56,7 +73,12 @@ def op_class(op: Op) -> str:
     types = [a for a in op.attrs if a.kind == "type" and a.allowed is not None]
     body += [f"`{attr.name}`: {_alternatives(attr.allowed or ())}." for attr in types]
     entries = [
-        _Entry(naming.output(arg.name), _arg_type(arg), arg.shape, arg.doc)
+        _Entry(
+            naming.output(arg.name, only=op.is_tensor),
+            _arg_type(arg),
+            arg.shape,
+            arg.doc,
+        )
         for arg in op.outputs
     ]
     return _docstring([summary(op), *filter(None, body)], 4, [("Attributes", entries)])
@@ -85,17 +107,15 @@ def create(op: Op) -> str:
         for arg in op.inputs
     ]
     entries += [
-        _Entry(naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
-        for attr in op.required
-        if attr.default is None
+        _Entry(naming.argument(attr.name), _kind(attr), None, _argument_doc(attr))
+        for attr in op.arguments
     ]
     if op.options:
         text = "merged field by field; the last explicit one wins."
         entries.append(_Entry("options", doc=text))
     entries += [
-        _Entry(naming.argument(attr.name), _kind(attr), None, _required_doc(attr))
-        for attr in op.required
-        if attr.default is not None
+        _Entry(naming.argument(attr.name), _kind(attr), None, _argument_doc(attr))
+        for attr in op.keywords
     ]
     return _docstring(
         ["Adds the op to `scope`, or runs it when `scope` is eager."],
@@ -110,7 +130,13 @@ def create(op: Op) -> str:
 def function(op: Op) -> str:
     cls = naming.class_name(op.name)
     options = f", with {cls}.Options as keywords" if op.options else ""
-    return _docstring([f"`{cls}.create` in the current scope{options}."], 4)
+    returns = "The outputs" if op.outputs else "The operation in a graph, None eagerly"
+    if len(op.outputs) == 1:
+        (output,) = op.outputs
+        returns = f"`{naming.output(output.name, only=op.is_tensor)}`"
+    return _docstring(
+        [f"{returns} of `{cls}.create` in the current scope{options}."], 4
+    )
 
 
 def deprecation(op: Op) -> str | None:
@@ -209,7 +235,7 @@ def _kind(attr: Attr) -> str:
     return f"{text}, one of {', '.join(values)}"
 
 
-def _required_doc(attr: Attr) -> str | None:
+def _argument_doc(attr: Attr) -> str | None:
     default = None
     if attr.default is not None:
         default = f"Default {dtype_text(str(attr.default))}."

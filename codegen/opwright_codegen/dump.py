@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
+from opwright_codegen import form
 from opwright_codegen.model import (
     Arg,
     Attr,
     FullType,
     FuncValue,
     Op,
+    Role,
     ShapeValue,
     TensorValue,
 )
@@ -30,6 +33,19 @@ def dump(op: Op, comments: str = "") -> str:
     lines.append(f"group: {_inline(op.group)}")
     lines += _prose("summary", op.summary)
     lines += _prose("description", op.description)
+    if op.gradient_of is not None:
+        lines.append(f"gradient_of: {_inline(op.gradient_of)}")
+    if op.kernels:
+        lines.append(f"kernels: {_inline(dict(op.kernels))}")
+    lines += _prose("tpu_only", op.tpu_only)
+    facts = list(_facts(op))
+    if facts:
+        lines += ["", form.LINE, *facts]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(op: Op) -> Iterator[str]:
+    """The part that is imported, with what is written by hand about each of it."""
     for key, flag in (
         ("stateful", op.is_stateful),
         ("commutative", op.is_commutative),
@@ -38,7 +54,7 @@ def dump(op: Op, comments: str = "") -> str:
         ("distributed_communication", op.is_distributed_communication),
     ):
         if flag:
-            lines.append(f"{key}: true")
+            yield f"{key}: true"
     if op.deprecation is not None:
         table: dict[str, Any] = {
             "version": op.deprecation.version,
@@ -46,28 +62,21 @@ def dump(op: Op, comments: str = "") -> str:
         }
         if op.deprecation.replacement is not None:
             table["replacement"] = op.deprecation.replacement
-        lines.append(f"deprecated: {_inline(table)}")
-    if op.gradient_of is not None:
-        lines.append(f"gradient_of: {_inline(op.gradient_of)}")
-    if op.kernels:
-        lines.append(f"kernels: {_inline(dict(op.kernels))}")
-    lines += _prose("tpu_only", op.tpu_only)
-    lines += _section("inputs", [_arg(arg) for arg in op.inputs])
-    lines += _section("outputs", [_arg(arg) for arg in op.outputs])
-    options = set(op.options)
-    attrs = [attr for attr in op.attrs if attr not in options]
-    lines += _section("attrs", [_attr(attr) for attr in attrs])
-    lines += _section("options", [_attr(attr) for attr in op.options])
+        yield f"deprecated: {_inline(table)}"
+    yield from _section("inputs", [_arg(arg) for arg in op.inputs])
+    yield from _section("outputs", [_arg(arg) for arg in op.outputs])
+    attrs = [attr for attr in op.attrs if op.role(attr) is not Role.OPTION]
+    yield from _section("attrs", [_attr(attr) for attr in attrs])
+    yield from _section("options", [_attr(attr) for attr in op.options])
     if (*attrs, *op.options) != op.attrs:
         order = _inline([attr.name for attr in op.attrs])
-        lines += textwrap.wrap(
+        yield from textwrap.wrap(
             f"attr_order: {order}",
             _WIDTH,
             subsequent_indent="  ",
             break_long_words=False,
             break_on_hyphens=False,
         )
-    return "\n".join(lines) + "\n"
 
 
 def with_facts(written: Op, facts: Op) -> Op:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem
 
 TEST_OPS = "test_ops.yaml"
+#: The group of ops that nobody has put into a better one.
+UNSORTED = "core"
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,17 @@ class Imported:
     absent: tuple[Path, ...]
 
 
-def import_ops(op_defs: Iterable[Any], root: Path, group: str) -> Imported:
+def import_ops(
+    op_defs: Iterable[Any], root: Path, group: str | None = None
+) -> Imported:
     """Writes an opdef for each of `op_defs` below `root`.
 
     Args:
       op_defs: OpDef messages; names with a leading underscore and those that
         `root`/test_ops.yaml lists are passed over.
       root: folder of opdefs.
-      group: where ops go that have no opdef yet.
+      group: where ops go that have no opdef yet; by default a new version of an op
+        joins the versions there are, and any other op goes to `UNSORTED`.
 
     Raises:
       OpdefError: an opdef that would be renewed, or written, has mistakes. Nothing
@@ -42,12 +48,17 @@ def import_ops(op_defs: Iterable[Any], root: Path, group: str) -> Imported:
       SourceError: an OpDef says what no opdef can say. Nothing was written.
     """
     left_out = excluded(root)
+    files = {load.op_name_of(path): path for path in load.find(root)}
+    families = {_unversioned(name): path.parent.name for name, path in files.items()}
+
+    def place(name: str) -> str:
+        return group or families.get(_unversioned(name), UNSORTED)
+
     facts = {
-        op_def.name: registry.from_op_def(op_def, group)
+        op_def.name: registry.from_op_def(op_def, place(op_def.name))
         for op_def in op_defs
         if not op_def.name.startswith("_") and op_def.name not in left_out
     }
-    files = {load.op_name_of(path): path for path in load.find(root)}
     problems: list[Problem] = []
     texts: dict[Path, str] = {}
     added: list[Path] = []
@@ -56,7 +67,7 @@ def import_ops(op_defs: Iterable[Any], root: Path, group: str) -> Imported:
     for name, fresh in sorted(facts.items()):
         path = files.get(name)
         if path is None:
-            path = load.op_path(root, group, name)
+            path = load.op_path(root, fresh.group, name)
             texts[path] = dump.dump(fresh)
             added.append(path)
             continue
@@ -108,6 +119,11 @@ def read(root: Path) -> list[Op]:
     if problems:
         raise OpdefError(problems)
     return ops
+
+
+def _unversioned(op_name: str) -> str:
+    """`TopK` of `TopKV2`."""
+    return re.sub(r"V\d+\Z", "", op_name)
 
 
 def _comments(text: str) -> str:

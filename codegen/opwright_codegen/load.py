@@ -23,6 +23,7 @@ from opwright_codegen.model import (
     FullType,
     FuncValue,
     Op,
+    Role,
     Scalar,
     ShapeValue,
     TensorValue,
@@ -47,9 +48,17 @@ _RANGES: Final = {
     f"int{bits}": range(-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)
 } | {f"uint{bits}": range(2**bits) for bits in (8, 16, 32, 64)}
 _TENSOR_DTYPES: Final = ("float", "double", "bool", "string", *_RANGES)
-#: Lies beside the groups' folders and is no opdef.
-_TEST_OPS: Final = Path("test_ops.yaml")
+#: Of groups, read by `groups.py`.
+GROUPS: Final = Path("groups.yaml")
+#: Files beside the groups' folders that are no opdefs.
+_BESIDE: Final = (GROUPS, Path("test_ops.yaml"))
 _MAX_DEPTH: Final = 32
+#: Why an attr is no option.
+_NO_OPTION: Final = {
+    Role.INFERRED: "is inferred from an input",
+    Role.ARGUMENT: "has no default, so that callers must give it",
+    Role.KEYWORD: "is a dtype, which is an argument even with a default",
+}
 
 #: An input, output or attr with where its parts are.
 _Args: TypeAlias = Sequence[tuple[Mapping, Arg]]
@@ -124,7 +133,7 @@ def _misplaced(root: Path) -> Iterator[Problem]:
     """Files below `root` that would be overlooked: too high, too deep, `.yml`."""
     for path in sorted(root.rglob("*")):
         place = path.relative_to(root)
-        if path.suffix.lower() not in (".yaml", ".yml") or place == _TEST_OPS:
+        if path.suffix.lower() not in (".yaml", ".yml") or place in _BESIDE:
             continue
         if len(place.parts) != 2 or path.suffix != ".yaml":
             message = "an opdef is named <group>/<OP_NAME>.yaml, also in data.sub"
@@ -574,24 +583,18 @@ class _OpReader(Reader):
 
     def check_sections(self, op: Op, attrs: _Attrs, options: _Attrs) -> None:
         for table, attr in attrs:
-            if op.is_option(attr):
+            if op.role(attr) is Role.OPTION:
                 self.problem(
                     table.node,
                     f"{attr.name!r} has a default and is not inferred from an input:"
                     " it belongs under 'options'",
                 )
         for table, attr in options:
-            if attr.name in op.inferred:
-                reason = "is inferred from an input"
-            elif attr.default is None:
-                reason = "has no default, so that callers must give it"
-            elif not op.is_option(attr):
-                reason = "is a dtype, which is an argument even with a default"
-            else:
-                continue
-            self.problem(
-                table.node, f"{attr.name!r} {reason}: it belongs under 'attrs'"
-            )
+            reason = _NO_OPTION.get(op.role(attr))
+            if reason is not None:
+                self.problem(
+                    table.node, f"{attr.name!r} {reason}: it belongs under 'attrs'"
+                )
 
     def ordered(
         self, node: yaml.Node, order: tuple[str, ...] | None, attrs: list[Attr]

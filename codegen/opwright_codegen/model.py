@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import TypeAlias
 
@@ -97,6 +98,23 @@ class Attr:
     message: str | None = None
 
 
+class Role(Enum):
+    """What an attr is to a caller of the op; nothing else decides it.
+
+    A dtype that is inferred from no input shapes the static type of the outputs, so
+    that it is an argument even with a default: one that may be left out.
+    """
+
+    #: Inferred from the inputs: the caller never gives it, with a default or without.
+    INFERRED = "inferred"
+    #: Without a default: a positional argument of `create`.
+    ARGUMENT = "argument"
+    #: A dtype with a default: a keyword argument of `create`.
+    KEYWORD = "keyword"
+    #: Anything else with a default: a field of `Options`.
+    OPTION = "option"
+
+
 @dataclass(frozen=True)
 class Deprecation:
     version: int
@@ -128,21 +146,41 @@ class Op:
 
     @cached_property
     def inferred(self) -> frozenset[str]:
-        """Attrs that the inputs settle; never arguments, never options."""
+        """Names of the attrs that are inferred from the inputs."""
         return frozenset(name for arg in self.inputs for name in arg.attrs_used)
 
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it has one output, which is no list."""
+        return len(self.outputs) == 1 and not self.outputs[0].is_list
+
+    def role(self, attr: Attr) -> Role:
+        """What one of its attrs is to a caller."""
+        if attr.name in self.inferred:
+            return Role.INFERRED
+        if attr.default is None:
+            return Role.ARGUMENT
+        return Role.KEYWORD if attr.kind == "type" else Role.OPTION
+
     @cached_property
-    def required(self) -> tuple[Attr, ...]:
-        """Attrs that are arguments of `create`; type attrs may have a default."""
-        return tuple(
-            attr
-            for attr in self.attrs
-            if attr.name not in self.inferred and not self.is_option(attr)
-        )
+    def given(self) -> tuple[Attr, ...]:
+        """Attrs that a caller gives, or that stand at their defaults."""
+        return tuple(a for a in self.attrs if self.role(a) is not Role.INFERRED)
+
+    @cached_property
+    def arguments(self) -> tuple[Attr, ...]:
+        return self._of_role(Role.ARGUMENT)
+
+    @cached_property
+    def keywords(self) -> tuple[Attr, ...]:
+        return self._of_role(Role.KEYWORD)
 
     @cached_property
     def options(self) -> tuple[Attr, ...]:
-        return tuple(attr for attr in self.attrs if self.is_option(attr))
+        return self._of_role(Role.OPTION)
+
+    def _of_role(self, role: Role) -> tuple[Attr, ...]:
+        return tuple(attr for attr in self.attrs if self.role(attr) is role)
 
     @property
     def refers(self) -> tuple[str, ...]:
@@ -151,18 +189,6 @@ class Op:
         if self.deprecation is not None:
             names.append(self.deprecation.replacement)
         return tuple(name for name in names if name is not None)
-
-    def is_option(self, attr: Attr) -> bool:
-        """An option has a default, is not inferred, and is not a dtype.
-
-        A dtype that nothing infers shapes the static type of the outputs, so that it
-        is an argument of `create` even when it has a default.
-        """
-        return (
-            attr.name not in self.inferred
-            and attr.default is not None
-            and attr.kind != "type"
-        )
 
     def attr(self, name: str) -> Attr:
         return next(attr for attr in self.attrs if attr.name == name)

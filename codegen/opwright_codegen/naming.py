@@ -1,7 +1,8 @@
 """The only home of Python identifiers: how an op, argument or file is named.
 
 Arguments, outputs and attrs keep the OpDef's own names; one that Python reserves, or
-that the generated code needs itself, gets a trailing underscore.
+that the generated code needs itself, gets a trailing underscore. What generated code
+needs is read off the templates.
 """
 
 from __future__ import annotations
@@ -9,11 +10,19 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
-from opwright_codegen.types import RUNTIME_TYPES
+from opwright_codegen import skeleton
+from opwright_codegen.types import (
+    BINDING,
+    BINDING_OF_SOME,
+    CONVERTERS,
+    FLAGS,
+    MESSAGE_CONVERTER,
+    NAMES,
+)
 
 if TYPE_CHECKING:
     from opwright_codegen.model import Op
@@ -25,55 +34,39 @@ class Identifier(str):
     __slots__ = ()
 
 
-#: Builtins that the file of an op uses.
-_BUILTINS: Final = frozenset(
-    {"Exception", "bool", "dict", "float", "int", "list", "property", "staticmethod"}
-    | {"str", "tuple", "type"}
-)
-#: What it imports or defines besides its class, function and type variables.
-_MODULE_NAMES: Final = frozenset(
-    {
-        "DEFAULTS",
-        "Generic",
-        "Literal",
-        "MERGE",
-        "Op",
-        "OpInputs",
-        "OpOptions",
-        "Scope",
-        "Self",
-    }
-    | {"Sequence", "TYPE_CHECKING", "TypeVar", "annotations", "as_bytes", "as_dtype"}
-    | {"as_dtypes", "context", "default", "deprecated", "execute", "graphs", "np"}
-    | {"overload"}
-    | RUNTIME_TYPES
-)
-#: Locals and parameters of every generated function.
-_LOCALS: Final = frozenset(
-    {"cls", "name", "op", "options", "opts", "refusal", "scope", "self"}
-)
-#: What the base classes of generated classes define.
-_OP_MEMBERS: Final = frozenset(
-    {"Inputs", "MESSAGES", "OP_NAME", "Options", "PYTHON_NAMES", "as_output", "create"}
-    | {"env", "from_operation", "inputs", "kernels", "op", "op_def", "rebuild"}
+#: What the runtime's base classes define: of ops, of `Inputs`, of `Options`.
+OP_MEMBERS: Final = frozenset(
+    {"env", "from_operation", "inputs", "kernels", "op", "op_def", "rebuild"}
     | {"tensorflow_doc"}
 )
-_INPUTS_MEMBERS: Final = frozenset(
-    {"as_dict", "attribute_names", "attribute_value", "op", "op_class"}
+#: What a tensor has, which an op with one output has as well.
+TENSOR_MEMBERS: Final = frozenset(
+    {"as_output", "backing_device", "consumers", "cpu", "device", "dtype", "eval"}
+    | {"experimental_ref", "get_shape", "gpu", "graph", "is_packed", "name", "ndim"}
+    | {"numpy", "ref", "set_shape", "shape", "value_index"}
 )
-_OPTIONS_MEMBERS: Final = frozenset({"as_dict", "explicit", "merge"})
-_ARGUMENTS_RESERVED: Final = (
-    _BUILTINS | _MODULE_NAMES | _LOCALS | _INPUTS_MEMBERS | _OPTIONS_MEMBERS
+#: What a tuple has.
+_TUPLE_MEMBERS: Final = frozenset({"count", "index"})
+INPUTS_MEMBERS: Final = frozenset(
+    {"as_dict", "attribute_names", "attribute_value", "op"}
 )
-_OUTPUTS_RESERVED: Final = _BUILTINS | _MODULE_NAMES | _LOCALS | _OP_MEMBERS
-#: Names of the packages themselves: of a group's and of the one around all groups.
-_GROUP_NAMES: Final = frozenset(
-    {"TYPE_CHECKING", "annotations", "lazy_package", "lazy_packages"}
+OPTIONS_MEMBERS: Final = frozenset({"as_dict", "explicit", "merge"})
+
+#: What the files of an op, of a group and of the whole package use themselves.
+_FILE: Final = skeleton.names("op.py.jinja", "signature.jinja")
+_GROUP: Final = skeleton.names("group.py.jinja").module
+_PACKAGE: Final = skeleton.names("package.py.jinja").module
+_MODULE: Final = (
+    _FILE.module
+    | NAMES.keys()
+    | (BINDING | BINDING_OF_SOME)
+    | {*CONVERTERS.values(), FLAGS, MESSAGE_CONVERTER}
 )
-_PACKAGE_NAMES: Final = frozenset(
-    {"TYPE_CHECKING", "annotations", "lazy_packages", "op_class", "op_names"}
-    | {"registry"}
+_ARGUMENT: Final = (
+    _MODULE | _FILE.parameters | _FILE.locals | INPUTS_MEMBERS | OPTIONS_MEMBERS
 )
+# `op.name` and `op.scope`, say, would be taken for what `create` was given.
+_OUTPUT: Final = _MODULE | _FILE.parameters | _FILE.members | OP_MEMBERS
 
 
 @cache
@@ -100,7 +93,7 @@ def class_name(op_name: str) -> Identifier:
 def function_name(op_name: str) -> Identifier:
     """The function of an op; `if_`, `assert_` where Python has a keyword."""
     name = "_".join(snake_case(part) for part in op_name.split(">"))
-    return _apart(name, _BUILTINS | _MODULE_NAMES | _GROUP_NAMES)
+    return _apart(name, _MODULE | _GROUP)
 
 
 @cache
@@ -118,18 +111,28 @@ def _apart(name: str, reserved: frozenset[str]) -> Identifier:
 
 def argument(name: str) -> Identifier:
     """An input or attr: of `create`, of the function, of `Inputs` and of `Options`."""
-    return _apart(name, _ARGUMENTS_RESERVED)
+    return _apart(name, _ARGUMENT)
 
 
-def output(name: str) -> Identifier:
-    """An output: an attribute of the op's class."""
-    return _apart(name, _OUTPUTS_RESERVED)
+def output(name: str, *, only: bool = False) -> Identifier:
+    """An output: an attribute of the op's class; `only`: it is the one tensor."""
+    return _apart(name, _OUTPUT | TENSOR_MEMBERS if only else _OUTPUT)
+
+
+def outputs_class(op_name: str) -> Identifier:
+    """The named tuple that the function of an op with several outputs returns."""
+    return Identifier(f"{class_name(op_name)}Outputs")
+
+
+def field(name: str) -> Identifier:
+    """An output in that tuple."""
+    return _apart(name, _OUTPUT | _TUPLE_MEMBERS)
 
 
 def type_variable(attr: str) -> Identifier:
     """The type variable of a class for a type attr: `T`, `Tidx`, `OutType`."""
     name = "".join(part[:1].upper() + part[1:] for part in attr.split("_"))
-    return _apart(name, _BUILTINS | _MODULE_NAMES)
+    return _apart(name, _MODULE)
 
 
 def function_variables(op: Op) -> dict[str, Identifier]:
@@ -157,6 +160,17 @@ def _letters() -> Iterator[str]:
             yield letter * times
 
 
+def import_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Names as import sorters want them: constants, classes, functions."""
+
+    def key(name: str) -> tuple[int, list[str | int]]:
+        kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
+        parts = re.split(r"(\d+)", name)
+        return kind, [int(part) if part.isdigit() else part for part in parts]
+
+    return tuple(sorted(names, key=key))
+
+
 def public_names(op_name: str) -> dict[str, Identifier]:
     """The names that an op takes in its group's package, by what they are."""
     return {
@@ -169,7 +183,7 @@ def public_names(op_name: str) -> dict[str, Identifier]:
 def group_clashes(group: str) -> Iterator[str]:
     """Why `group` cannot be the name of a package, in words."""
     for place, part in enumerate(group.split(".")):
-        reserved = _GROUP_NAMES if place else _PACKAGE_NAMES
+        reserved = _GROUP if place else _PACKAGE
         if keyword.iskeyword(part) or part in reserved:
             yield (
                 f"the group {group!r} would be a package named {part!r}, a name that"
@@ -183,7 +197,7 @@ def clashes(op: Op) -> Iterator[tuple[str, str]]:
     The name is that of an attr or argument, or the op's own.
     """
     cls = class_name(op.name)
-    if keyword.iskeyword(cls) or cls in _BUILTINS | _MODULE_NAMES:
+    if keyword.iskeyword(cls) or cls in _MODULE:
         yield (
             op.name,
             f"the class would be named {cls!r}, which Python or every generated file"
@@ -193,13 +207,15 @@ def clashes(op: Op) -> Iterator[tuple[str, str]]:
     outputs = [arg.name for arg in op.outputs]
     attrs = [attr.name for attr in op.attrs]
     variables = [attr.name for attr in op.attrs if attr.kind == "type"]
-    classes = {cls: f"class {cls!r}", f"{cls}Inputs": f"class '{cls}Inputs'"}
+    classes = {
+        name: f"class {name!r}" for name in (cls, f"{cls}Inputs", f"{cls}Outputs")
+    }
     setters = {
         f"with_{argument(attr.name)}": f"setter of {attr.name!r}" for attr in op.options
     }
     for what, names, spell, others in (
         ("input or attr", [*inputs, *attrs], argument, classes | setters),
-        ("output", outputs, output, {}),
+        ("output", outputs, partial(output, only=op.is_tensor), {}),
         ("type variable", variables, type_variable, classes),
     ):
         taken = dict(others)

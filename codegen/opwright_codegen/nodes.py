@@ -11,7 +11,7 @@ import difflib
 import re
 import reprlib
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -108,7 +108,7 @@ class Reader:
             self.problem_at(1, 1, "nested too deeply to be read")
             return None
         if node is None:
-            self.problem_at(1, 1, "the file is empty; an op's definition was expected")
+            self.problem_at(1, 1, "the file is empty")
         return node
 
     def wrong(self, node: yaml.Node, what: str, wanted: str, hint: str = "") -> None:
@@ -250,6 +250,9 @@ class Mapping:
 
     def __contains__(self, key: str) -> bool:
         return key in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
 
     def at(self, key: str) -> yaml.Node:
         """Where a problem with the value of `key` is: there, or here without one."""

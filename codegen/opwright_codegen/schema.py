@@ -101,7 +101,7 @@ def schema() -> Schema:
         op=_described(_OP_NAME, "OP_NAME; the file has the same name."),
         group=_described(
             _matching(load.GROUP),
-            "The package that the class goes to; the file's folder has the same name.",
+            "By hand: the package that the class goes to, and the file's folder.",
         ),
         summary=_described(_TEXT, "By hand: one line that ends with a period."),
         description=_described(_TEXT, "By hand: paragraphs."),
@@ -114,7 +114,7 @@ def schema() -> Schema:
         gradient_of=_described(_OP_NAME, "By hand: the op that it differentiates."),
         kernels=_described(
             _table((), **{d: {"enum": list(load.PROVIDERS)} for d in load.DEVICES}),
-            "Kernels that opwright's own library brings.",
+            "By hand: kernels that opwright's own library brings.",
         ),
         tpu_only=_described(
             _TEXT, "By hand: why an op of TPUs has no kernel elsewhere, in a clause."
@@ -127,7 +127,7 @@ def schema() -> Schema:
         ),
         options=_described(
             _list({"$ref": "#/$defs/attr"}),
-            "With a default, settled by no input: fields of Options.",
+            "With a default, inferred from no input: fields of Options.",
         ),
         attr_order=_described(
             _list(_ATTR_NAME), "The OpDef's order, where the sections change it."

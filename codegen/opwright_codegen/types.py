@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
+
+#: The runtime's module of types.
+RUNTIME: Final = "opwright_runtime.gencode"
 
 
 class DTypeName(str):
@@ -102,20 +107,43 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 
-#: All that annotations take from the runtime's `types`.
-RUNTIME_TYPES: Final = frozenset(
-    {"AnyDType", "AnyDTypeLike", "DType", "DTypeLike", "FunctionLike", "MessageBytes"}
-    | {
-        "MessageLike",
-        "Operand",
-        "Output",
-        "ShapeLike",
-        "StringLike",
-        "TensorLike",
-        "TensorOperand",
-    }
-    | {"TensorProto", "TensorShape", "TType", *DTYPES.values(), *FAMILIES}
+#: Where annotations take their names from; None: they are Python's own.
+_SOURCES: Final[dict[str | None, tuple[str, ...]]] = {
+    None: ("bool", "float", "int", "list", "tuple", "type"),
+    "collections.abc": ("Sequence",),
+    "typing": ("Generic", "Literal"),
+    RUNTIME: (
+        *("AnyDType", "AnyDTypeLike", "AnyOperand", "DType", "DTypeLike"),
+        *("FunctionLike", "MessageBytes", "MessageLike", "Operand", "Operation"),
+        *("Output", "SameAnyOperand", "SameOperand", "ShapeLike"),
+        *("StringLike", "StringOperand", "TensorLike"),
+        *("TensorOp", "TensorOperand", "TensorProto", "TensorShape", "TType"),
+        *(*DTYPES.values(), *FAMILIES),
+    ),
+}
+#: Every name that a type is spelled with, and the module it is imported from.
+NAMES: Final = {name: module for module, names in _SOURCES.items() for name in names}
+
+#: What the file of an op takes from the runtime beside types: always, ...
+BINDING: Final = frozenset(
+    {"CURRENT", "OpInputs", "Scope", "context", "execute", "executing_eagerly"}
+    | {"explained", "graphs", "new"}
 )
+#: ... and some files only.
+BINDING_OF_SOME: Final = frozenset({"Op", "OpOptions", "TensorOp", "default"})
+
+#: What turns an argument into what TensorFlow takes, by the kind of the attr.
+CONVERTERS: Final = {
+    "type": "as_dtype",
+    "list(type)": "as_dtypes",
+    # None is a shape of unknown rank; TensorFlow would take it for the default.
+    "shape": "as_shape",
+    "list(shape)": "as_shapes",
+}
+#: The same for a bool: a mapping, which takes half as long as a call.
+FLAGS: Final = "flags"
+#: The same for a message; it takes the message's name too.
+MESSAGE_CONVERTER: Final = "as_bytes"
 
 #: How the element of an attr is spelled where a caller gives it, ...
 ARGUMENT_TYPES: Final[dict[str, str]] = {
@@ -146,13 +174,65 @@ def dtype_text(name: str) -> str:
     return {"half": "float16", "float": "float32", "double": "float64"}.get(name, name)
 
 
-def union(names: tuple[str, ...] | None) -> str:
-    """The Python type of "one of these dtypes"; of any dtype when there are none.
+@dataclass(frozen=True)
+class PyType:
+    """A type expression of Python: a value until the file it stands in is laid out.
+
+    `module` is where `name` must be imported from; Python's own names, type variables
+    and the classes of the file itself have none.
+    """
+
+    name: str
+    args: tuple[PyType, ...] = ()
+    module: str | None = None
+
+    def __str__(self) -> str:
+        args = map(str, self.args)
+        if self.name == _UNION:
+            return " | ".join(args)
+        return f"{self.name}[{', '.join(args)}]" if self.args else self.name
+
+    def __or__(self, other: PyType) -> PyType:
+        return either((self, other))
+
+    def walk(self) -> Iterator[PyType]:
+        """This expression and every one within it."""
+        yield self
+        for arg in self.args:
+            yield from arg.walk()
+
+
+#: The name of `A | B`, whose alternatives are its arguments.
+_UNION: Final = "|"
+
+
+def named(name: str, *args: PyType) -> PyType:
+    """The type of one of `NAMES`, with arguments."""
+    return PyType(name, args, NAMES[name])
+
+
+def either(alternatives: Iterable[PyType]) -> PyType:
+    """One of several types; the only one if there is one."""
+    parts = tuple(alternatives)
+    return parts[0] if len(parts) == 1 else PyType(_UNION, parts)
+
+
+ANY_DTYPE: Final = named("AnyDType")
+NONE: Final = PyType("None")
+
+
+def dtype(name: str) -> PyType:
+    """The class that stands for a dtype."""
+    return named(DTYPES[name])
+
+
+def one_of_dtypes(names: tuple[str, ...] | None) -> PyType:
+    """The type of "one of these dtypes"; of any dtype when there are none.
 
     Families stand for their members, largest first.
     """
     if names is None:
-        return "TType"
+        return named("TType")
     left = set(names)
     parts: dict[str, int] = {}
     order = list(DTYPES)
@@ -161,4 +241,4 @@ def union(names: tuple[str, ...] | None) -> str:
             left.difference_update(members)
             parts[family] = min(map(order.index, members))
     parts |= {DTYPES[name]: order.index(name) for name in left}
-    return " | ".join(sorted(parts, key=lambda part: parts[part]))
+    return either(named(part) for part in sorted(parts, key=lambda part: parts[part]))

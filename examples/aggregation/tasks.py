@@ -35,16 +35,11 @@ import tensorflow as tf
 from aggregation import problem
 from aggregation.journal import Done, Event, Ready, Sending, Update, dumps
 from opwright import Scope, TFloat32, TInt64
-from opwright.core import (
-    AssignVariableOp,
-    ConcatV2,
-    Placeholder,
-    ReadVariableOp,
-    SplitV,
-    Sum,
-    VarHandleOp,
-)
-from opwright.io import (
+from opwright.array import ConcatV2, Placeholder, SplitV
+from opwright.linalg import Einsum
+from opwright.math import RealDiv, Sub, Sum
+from opwright.nn import L2Loss
+from opwright.queue import (
     FIFOQueueV2,
     QueueCloseV2,
     QueueDequeueManyV2,
@@ -52,9 +47,6 @@ from opwright.io import (
     QueueEnqueueV2,
     QueueSizeV2,
 )
-from opwright.linalg import Einsum
-from opwright.math import RealDiv, Sub
-from opwright.nn import L2Loss
 from opwright.train import (
     ResourceAccumulatorApplyGradient,
     ResourceAccumulatorNumAccumulated,
@@ -63,6 +55,7 @@ from opwright.train import (
     ResourceApplyGradientDescent,
     ResourceConditionalAccumulator,
 )
+from opwright.variables import AssignVariableOp, ReadVariableOp, VarHandleOp
 
 SERVER = "/job:ps/task:0"
 WORKER = "/job:worker/task:{}"

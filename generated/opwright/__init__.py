@@ -8,133 +8,93 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.errors import (
-    OpAttrError as OpAttrError,
-    OpError as OpError,
-    OpExecutionError as OpExecutionError,
-    OpInputError as OpInputError,
-    OpKernelError as OpKernelError,
-    OpModeError as OpModeError,
-    OpOptionError as OpOptionError,
-    OpRemovedError as OpRemovedError,
-    OpUnknownError as OpUnknownError,
-)
-from opwright_runtime.keras_weights import (
-    PackedParams as PackedParams,
-    params_from_keras as params_from_keras,
-    params_to_keras as params_to_keras,
-)
-from opwright_runtime.lazy import lazy_packages, registry
-from opwright_runtime.native import load_if_present
-from opwright_runtime.scope import Scope as Scope
-from opwright_runtime.tpu_check import check_tpu as check_tpu
-from opwright_runtime.types import (
-    Operand as Operand,
-    Output as Output,
-    TBfloat16 as TBfloat16,
-    TBool as TBool,
-    TComplex as TComplex,
-    TComplex64 as TComplex64,
-    TComplex128 as TComplex128,
-    TFloat4E2m1fn as TFloat4E2m1fn,
-    TFloat8E4m3b11fnuz as TFloat8E4m3b11fnuz,
-    TFloat8E4m3fn as TFloat8E4m3fn,
-    TFloat8E4m3fnuz as TFloat8E4m3fnuz,
-    TFloat8E5m2 as TFloat8E5m2,
-    TFloat8E5m2fnuz as TFloat8E5m2fnuz,
-    TFloat16 as TFloat16,
-    TFloat32 as TFloat32,
-    TFloat64 as TFloat64,
-    TFloating as TFloating,
-    TIndex as TIndex,
-    TInexact as TInexact,
-    TInt2 as TInt2,
-    TInt4 as TInt4,
-    TInt8 as TInt8,
-    TInt16 as TInt16,
-    TInt32 as TInt32,
-    TInt64 as TInt64,
-    TIntegral as TIntegral,
-    TNumber as TNumber,
-    TQint8 as TQint8,
-    TQint16 as TQint16,
-    TQint32 as TQint32,
-    TQuantized as TQuantized,
-    TQuint8 as TQuint8,
-    TQuint16 as TQuint16,
-    TReal as TReal,
-    TResource as TResource,
-    TSigned as TSigned,
-    TString as TString,
-    TUint2 as TUint2,
-    TUint4 as TUint4,
-    TUint8 as TUint8,
-    TUint16 as TUint16,
-    TUint32 as TUint32,
-    TUint64 as TUint64,
-    TUnsigned as TUnsigned,
-    TVariant as TVariant,
-)
+from opwright_runtime.gencode import __version__ as __version__
+from opwright_runtime.gencode import declare_package, load_if_present
 
 from opwright._table import OPS
 
 if TYPE_CHECKING:
+    from opwright import array as array
     from opwright import audio as audio
     from opwright import bitwise as bitwise
     from opwright import collective as collective
+    from opwright import control_flow as control_flow
     from opwright import core as core
     from opwright import data as data
     from opwright import debugging as debugging
     from opwright import distribute as distribute
     from opwright import dtypes as dtypes
     from opwright import estimator as estimator
+    from opwright import functions as functions
     from opwright import image as image
     from opwright import io as io
+    from opwright import keras as keras
     from opwright import linalg as linalg
+    from opwright import lookup as lookup
     from opwright import math as math
     from opwright import nn as nn
     from opwright import quantization as quantization
+    from opwright import queue as queue
     from opwright import ragged as ragged
     from opwright import random as random
     from opwright import risc as risc
+    from opwright import sets as sets
     from opwright import signal as signal
     from opwright import sparse as sparse
     from opwright import strings as strings
     from opwright import summary as summary
+    from opwright import tensor_array as tensor_array
+    from opwright import tensor_list as tensor_list
+    from opwright import tensor_map as tensor_map
     from opwright import tpu as tpu
     from opwright import train as train
+    from opwright import variables as variables
     from opwright import xla as xla
+    from opwright_runtime.api import *
 
-op_class, op_names = registry(OPS)
-lazy_packages(
+op_class, op_names = declare_package(
     __name__,
-    [
+    abi=2,
+    ops=OPS,
+    packages=[
+        "array",
         "audio",
         "bitwise",
         "collective",
+        "control_flow",
         "core",
         "data",
         "debugging",
         "distribute",
         "dtypes",
         "estimator",
+        "functions",
         "image",
         "io",
+        "keras",
         "linalg",
+        "lookup",
         "math",
         "nn",
         "quantization",
+        "queue",
         "ragged",
         "random",
         "risc",
+        "sets",
         "signal",
         "sparse",
         "strings",
         "summary",
+        "tensor_array",
+        "tensor_list",
+        "tensor_map",
         "tpu",
         "train",
+        "variables",
         "xla",
     ],
+    exports="opwright_runtime.api",
 )
 
 # Before any op runs: a graph that is loaded later finds the kernels registered.

@@ -9,12 +9,22 @@ tf.errors.InvalidArgumentError` keeps working.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from opwright_runtime.opdef import Deprecation
+__all__ = [
+    "OpAttrError",
+    "OpError",
+    "OpExecutionError",
+    "OpInputError",
+    "OpKernelError",
+    "OpModeError",
+    "OpOptionError",
+    "OpRemovedError",
+    "OpUnknownError",
+]
 
 
 class OpError(Exception):
@@ -111,7 +121,7 @@ def make(
     return error
 
 
-def refused(
+def bad_argument(
     family: type[OpError],
     op: str,
     argument: str,
@@ -131,22 +141,6 @@ def refused(
     )
 
 
-def removed(
-    op: str, deprecation: Deprecation, producer: int, cause: Exception | None = None
-) -> OpError:
-    """An error that says since when an op is gone, and what replaces it."""
-    return make(
-        OpRemovedError,
-        op,
-        f"{op}: removed in GraphDef version {deprecation.version}; this is {producer}. "
-        f"{deprecation.explanation.rstrip('.')}. A graph imported from an older "
-        "version still takes it",
-        given=producer,
-        allowed=f"GraphDef versions before {deprecation.version}",
-        cause=cause,
-    )
-
-
 def in_words(allowed: object) -> str:
     """Allowed values as a phrase; what is one already stays as it is."""
     if not isinstance(allowed, (tuple, list)):
@@ -156,12 +150,44 @@ def in_words(allowed: object) -> str:
 
 
 def shown(given: object) -> str:
-    """A value that was given, short enough to print."""
+    """A value that was given, short enough to print: of an array what it is, not it."""
     if isinstance(given, tf.DType):
         return str(given.name)
+    if isinstance(given, np.ndarray):
+        return f"an array of {given.dtype}[{','.join(map(str, given.shape))}]"
+    if isinstance(given, (list, tuple)) and len(given) > _FEW:
+        return f"a {type(given).__name__} of {len(given)} elements"
+    if isinstance(given, (list, tuple)) and type(given) in (list, tuple):
+        inside = ", ".join(map(shown, given))
+        if isinstance(given, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(given) == 1 else f"({inside})"
+    if isinstance(given, tf.__internal__.types.Tensor):
+        return described(given)
     text = " ".join(repr(given).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
+
+_FEW = 8
+
+
+def described(tensor: Any) -> str:
+    """A tensor as `float32[2,3]`."""
+    dtype = tf.as_dtype(tensor.dtype).name
+    if tensor.shape.rank is None:
+        return f"{dtype} of unknown rank"
+    sizes = ("?" if size is None else str(size) for size in tensor.shape)
+    return f"{dtype}[{','.join(sizes)}]"
+
+
+class _Missing:
+    """An argument that was not given."""
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+MISSING = _Missing()
 
 _BUILTIN = (NotImplementedError, RuntimeError, TypeError, ValueError)
 

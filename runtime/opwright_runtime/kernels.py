@@ -11,7 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_runtime import native
-from opwright_runtime.internals import kernel_registry
+from opwright_runtime._internals import kernel_registry
+
+__all__ = ["Kernel", "kernels", "served"]
 
 # A kernel for each of its compilers makes an op one that XLA compiles; kernels of
 # TensorFlow's retired XLA devices (XLA_CPU, XLA_GPU) are of no use.

@@ -5,7 +5,8 @@ loads it if it is there. Loading it registers its kernels for ops that TensorFlo
 already, so graphs and SavedModels with those ops run with no other change.
 
 The environment variable OPWRIGHT_LIBRARY names another one, whose stamp (the same name
-with the suffix .json) lies beside it.
+with the suffix .json) lies beside it. OPWRIGHT_KEPT_WEIGHTS is a number of bytes, which
+limit_kept_weights is called with.
 """
 
 from __future__ import annotations
@@ -14,10 +15,29 @@ import ctypes
 import json
 import os
 import warnings
+from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import tensorflow as tf
+
+__all__ = [
+    "KERNEL_PRIORITY",
+    "LIBRARY",
+    "KeptWeights",
+    "NativeLibraryError",
+    "OptimizerFacts",
+    "cuda",
+    "embedding_optimizers",
+    "isa",
+    "kept_weights",
+    "library",
+    "limit_kept_weights",
+    "load",
+    "load_if_present",
+    "loaded",
+    "use_isa",
+]
 
 LIBRARY = Path(
     os.environ.get("OPWRIGHT_LIBRARY")
@@ -26,7 +46,7 @@ LIBRARY = Path(
 # What the library registers its kernels with: below TensorFlow's own, which have 0.
 KERNEL_PRIORITY = -1
 
-_BUILD = "build it with `make native` in opwright's source tree"
+HOW = "build it with `make native` in opwright's source tree"
 _loaded = False
 
 
@@ -45,20 +65,23 @@ def load() -> None:
     if _loaded:
         return
     if not LIBRARY.exists():
-        raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {_BUILD}")
+        raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {HOW}")
     built_for = _stamp()["tensorflow"]
     if built_for != tf.__version__:
         raise NativeLibraryError(
             f"{LIBRARY} was built for TensorFlow {built_for}, this is TensorFlow "
-            f"{tf.__version__}; {_BUILD}"
+            f"{tf.__version__}; {HOW}"
         )
+    limit = _limit_of_environment()
     try:
         tf.load_op_library(str(LIBRARY))
     except tf.errors.OpError as error:
         raise NativeLibraryError(
-            f"{LIBRARY} does not load: {error.message}; {_BUILD}"
+            f"{LIBRARY} does not load: {error.message}; {HOW}"
         ) from error
     _loaded = True
+    if limit is not None:
+        limit_kept_weights(limit)
 
 
 def load_if_present() -> None:
@@ -85,12 +108,33 @@ def cuda() -> str | None:
     return _stamp()["cuda"]
 
 
+@cache
+def library() -> ctypes.CDLL:
+    """The library's functions for Python.
+
+    Raises:
+        NativeLibraryError: the library is missing or does not fit.
+    """
+    load()
+    functions = ctypes.CDLL(str(LIBRARY))
+    functions.opwright_isa.restype = ctypes.c_char_p
+    functions.opwright_use_isa.restype = ctypes.c_bool
+    functions.opwright_embedding_optimizers.restype = ctypes.c_char_p
+    functions.opwright_kept_weights.restype = None
+    functions.opwright_limit_kept_weights.argtypes = [ctypes.c_int64]
+    functions.opwright_limit_kept_weights.restype = None
+    functions.opwright_embedding_begin_step.restype = None
+    functions.opwright_embedding_end_step.argtypes = [ctypes.c_bool]
+    functions.opwright_embedding_end_step.restype = None
+    functions.opwright_embedding_step_count.restype = ctypes.c_int64
+    functions.opwright_embedding_abandon.argtypes = [ctypes.c_bool]
+    functions.opwright_embedding_abandon.restype = ctypes.c_int64
+    return functions
+
+
 def isa() -> str:
     """The instruction set that the kernels use: "avx512", "avx2" or "portable"."""
-    load()
-    library = ctypes.CDLL(str(LIBRARY))
-    library.opwright_isa.restype = ctypes.c_char_p
-    name: bytes = library.opwright_isa()
+    name: bytes = library().opwright_isa()
     return name.decode()
 
 
@@ -102,11 +146,57 @@ def use_isa(name: str) -> None:
     Raises:
         ValueError: there is no such, or this processor lacks it.
     """
-    load()
-    library = ctypes.CDLL(str(LIBRARY))
-    library.opwright_use_isa.restype = ctypes.c_bool
-    if not library.opwright_use_isa(name.encode()):
+    if not library().opwright_use_isa(name.encode()):
         raise ValueError(f"this processor has no kernels for {name!r}")
+
+
+class KeptWeights(NamedTuple):
+    """What inference keeps of recurrent layers.
+
+    Attributes:
+        entries: one for each kernel and each vector of parameters.
+        bytes: their size.
+        limit: the most that they may take.
+    """
+
+    entries: int
+    bytes: int
+    limit: int
+
+
+def kept_weights() -> KeptWeights:
+    """What the kernels of recurrent layers keep at present, all together."""
+    usage = (ctypes.c_int64 * 3)()
+    library().opwright_kept_weights(usage)
+    return KeptWeights(*usage)
+
+
+def limit_kept_weights(limit: int) -> None:
+    """Limits the bytes of packed weights that inference keeps; 0 keeps none.
+
+    Without it they are 1/32 of the machine's memory, at most 512 MiB. The environment
+    variable OPWRIGHT_KEPT_WEIGHTS does the same from the start.
+
+    Raises:
+        TypeError: it is not an int.
+        ValueError: it is negative, or more than any memory has.
+    """
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise TypeError(f"a limit must be a number of bytes, an int, not {limit!r}")
+    if not 0 <= limit < 2**63:
+        raise ValueError(f"a limit must lie between 0 and 2**63 - 1, not {limit}")
+    library().opwright_limit_kept_weights(limit)
+
+
+def _limit_of_environment() -> int | None:
+    text = os.environ.get("OPWRIGHT_KEPT_WEIGHTS", "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+        raise NativeLibraryError(
+            f"OPWRIGHT_KEPT_WEIGHTS must be a number of bytes, is {text!r}"
+        )
+    return int(text)
 
 
 class OptimizerFacts(TypedDict):
@@ -116,7 +206,9 @@ class OptimizerFacts(TypedDict):
         field: its name in OptimizationParameters.
         op_name: its name in LoadTPUEmbedding...Parameters; None if it has no such ops.
         slots: as those ops name them, in their order.
+        slot_bounds: which numbers they may hold: "at least 0"; "" is any finite one.
         hyper: fields of its message that the update reads.
+        hyper_bounds: which numbers these may be, in the same words.
         formula: the update; None if tables are only stored.
         source: where the update is published; None without one.
     """
@@ -124,17 +216,16 @@ class OptimizerFacts(TypedDict):
     field: str
     op_name: str | None
     slots: list[str]
+    slot_bounds: list[str]
     hyper: list[str]
+    hyper_bounds: list[str]
     formula: str | None
     source: str | None
 
 
 def embedding_optimizers() -> list[OptimizerFacts]:
     """The optimizers of embedding tables."""
-    load()
-    library = ctypes.CDLL(str(LIBRARY))
-    library.opwright_embedding_optimizers.restype = ctypes.c_char_p
-    facts: list[OptimizerFacts] = json.loads(library.opwright_embedding_optimizers())
+    facts: list[OptimizerFacts] = json.loads(library().opwright_embedding_optimizers())
     return facts
 
 
@@ -152,5 +243,5 @@ def _stamp() -> _Stamp:
         return {"tensorflow": str(read["tensorflow"]), "cuda": read.get("cuda")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NativeLibraryError(
-            f"{path} does not say which TensorFlow {LIBRARY.name} is for; {_BUILD}"
+            f"{path} does not say which TensorFlow {LIBRARY.name} is for; {HOW}"
         ) from error

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workplace import OPDEFS, command
 
 from opwright_codegen.diff import Change, compare
 from opwright_codegen.model import Arg, Attr, Deprecation, Op
 from opwright_codegen.types import AttrKind, DTypeName
+from support.places import OPDEFS
+from support.workplace import command_on_registry
 
 T = Attr("T", AttrKind("type"), allowed=("float", "double"))
 MODE = Attr("mode", AttrKind("string"), default="fast", allowed=("fast", "exact"))
@@ -171,7 +172,7 @@ def test_prose_is_no_change() -> None:
 
 
 def test_opdefs_are_the_installed_registry() -> None:
-    done = command("diff", "installed", "opdefs")
+    done = command_on_registry("diff", "installed", "opdefs")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == ""
     assert "0 changes" in done.stderr
@@ -181,12 +182,12 @@ def test_opdefs_are_the_installed_registry() -> None:
 def test_saved_lists(tmp_path: Path, suffix: str) -> None:
     shutil.copytree(OPDEFS / "math", tmp_path / "opdefs" / "math")
     old = f"old.{suffix}"
-    assert command("save", "opdefs", old, cwd=tmp_path).returncode == 0
-    same = command("diff", old, "opdefs", cwd=tmp_path)
+    assert command_on_registry("save", "opdefs", old, cwd=tmp_path).returncode == 0
+    same = command_on_registry("diff", old, "opdefs", cwd=tmp_path)
     assert same.returncode == 0, same.stdout + same.stderr
 
     (tmp_path / "opdefs/math/AddV2.yaml").unlink()
-    gone = command("diff", old, "opdefs", cwd=tmp_path)
+    gone = command_on_registry("diff", old, "opdefs", cwd=tmp_path)
     assert gone.returncode == 1
     assert "AddV2" in gone.stdout
     assert "1 of which break callers" in gone.stderr
@@ -195,6 +196,6 @@ def test_saved_lists(tmp_path: Path, suffix: str) -> None:
 def test_a_source_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "broken.pb").write_bytes(b"\xff\xff")
     for source in ("missing.pb", "broken.pb"):
-        done = command("diff", source, "installed", cwd=tmp_path)
+        done = command_on_registry("diff", source, "installed", cwd=tmp_path)
         assert done.returncode == 2
         assert source in done.stderr

@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from opwright_codegen.load import load_text, op_name_of
 from opwright_codegen.model import Arg, Attr, Op
+from support.places import OPDEFS
 
-OPDEFS = Path(__file__).resolve().parents[2] / "opdefs"
 FAMILIES = {
     "CudnnRNN": r"CudnnRNN",
     "TPUEmbedding": r"TPUEmbedding|DistributedTPU$|ShutdownTPUSystem",

@@ -17,7 +17,6 @@ from typing import Any
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from workplace import OPDEFS
 
 from opwright_codegen import dump, emit, load, naming
 from opwright_codegen.format import format_source
@@ -32,6 +31,7 @@ from opwright_codegen.model import (
 )
 from opwright_codegen.problems import Problem
 from opwright_codegen.types import DTYPES, KINDS, AttrKind, DTypeName
+from support.places import OPDEFS
 
 EXAMPLES = int(os.environ.get("OPWRIGHT_FUZZ", "100"))
 fuzz = settings(
@@ -77,8 +77,9 @@ def import_generated(op: Op) -> ModuleType:
     function = getattr(module, naming.function_name(op.name))
     assert op.name == cls.OP_NAME
     assert callable(cls.create) and callable(function)
-    assert module.__all__ == [cls.__name__, function.__name__]
-    for field in (naming.output(arg.name) for arg in op.outputs):
+    tuples = [f"{cls.__name__}Outputs"] if len(op.outputs) > 1 else []
+    assert module.__all__ == [cls.__name__, *tuples, function.__name__]
+    for field in (naming.output(arg.name, only=op.is_tensor) for arg in op.outputs):
         assert field in cls.__slots__
     for attr in op.options:
         field = naming.argument(attr.name)
@@ -239,7 +240,8 @@ ODD_NAMES = [
         "type",
         "print",
     ),
-    *("op", "ops", "scope", "name", "self", "cls", "options", "opts", "refusal", "np"),
+    *("op", "ops", "scope", "name", "self", "cls", "options", "opts", "np"),
+    *("fast_path_error", "lazy_package", "declare_package"),
     *("int", "list", "str", "bytes", "dict", "tuple", "object", "property", "context"),
     *("default", "execute", "graphs", "create", "inputs", "outputs", "kernels", "env"),
     *("as_dict", "explicit", "merge", "rebuild", "op_def", "as_output", "op_class"),
@@ -271,7 +273,8 @@ ODD_ATTRS = [
         "OP_NAME",
         "Generic",
     ),
-    *("DEFAULTS", "Scope", "Sequence", "Any", "T_out", "dtype", "d_type", "output"),
+    *("DEFAULTS", "CURRENT", "Scope", "Sequence", "Any", "T_out", "dtype", "d_type"),
+    "output",
 ]
 anything = st.characters(codec="utf-8", exclude_categories=["Cs"])
 texts = st.one_of(

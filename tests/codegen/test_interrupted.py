@@ -11,7 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from workplace import OPDEFS, command, environment, tree
+import pytest
+
+from support.places import OPDEFS, environment
+from support.workplace import command, tree
 
 KILLS = 100
 OPS = 20  # enough for two workers
@@ -50,6 +53,7 @@ def members(group: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_hundred_kills(tmp_path: Path) -> None:
     """Each run goes from one version of all files to another, and is cut short."""
     versions: list[dict[str, bytes]] = []

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from workplace import OPDEFS, command, place, tree
 
 from opwright_codegen import load
+from support.places import OPDEFS
+from support.workplace import command, place, tree
 
 
 @dataclass(frozen=True)

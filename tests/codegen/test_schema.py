@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
-from opwright_codegen import load, schema
+from opwright_codegen import form, load, schema
+from support.places import OPDEFS
 
-OPDEFS = Path(__file__).parents[2] / "opdefs"
 VALIDATOR = jsonschema.Draft202012Validator(schema.schema())
 
 
@@ -28,6 +27,25 @@ def test_the_file_is_what_the_code_says() -> None:
         text == schema.text()
     ), "run python -m opwright_codegen.schema > opdefs/schema.json"
     VALIDATOR.check_schema(json.loads(text))
+
+
+def test_what_is_by_hand_is_said_of_the_same_keys_everywhere() -> None:
+    top = schema.schema()
+    tables = [
+        top["properties"]["deprecated"],
+        top["$defs"]["arg"],
+        top["$defs"]["attr"],
+    ]
+
+    def by_hand(table: Any) -> set[str]:
+        return {
+            key
+            for key, value in table["properties"].items()
+            if value.get("description", "").startswith("By hand: ")
+        }
+
+    assert by_hand(top) | {"op"} == set(form.ABOVE)
+    assert set().union(*map(by_hand, tables)) == set(form.BY_HAND_BELOW)
 
 
 def test_every_opdef_is_valid() -> None:

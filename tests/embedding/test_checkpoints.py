@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -14,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from program import Program, rows, table, tpu_embedding
-from trainings import COLUMNS, ROWS, SAVED, STEPS, Training, counted
 
-SCRIPT = Path(__file__).with_name("trainings.py")
+from support.embedding_program import Program, rows, table, tpu_embedding
+from support.embedding_trainings import COLUMNS, ROWS, SAVED, STEPS, Training, counted
+from support.places import environment
+from support.processes import run_program
+
 WEIGHTS = np.random.default_rng(2).normal(size=(9, 4)).astype(np.float32)
 BAGS = rows([1, 1, 4], [8], [], [0, 3])
 
@@ -97,15 +98,6 @@ def test_saved_asynchronously(tmp_path: Path) -> None:
         assert any(np.array_equal(values, expected) for values in found)
 
 
-def spawn(*arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        text=True,
-        **options,
-    )
-
-
 def test_a_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
     """As if nothing had happened: every table, every slot, pipelined as well."""
     expected = {}
@@ -116,8 +108,8 @@ def test_a_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
         training.train(STEPS)
         expected[pipelined] = training.program.tables()
         assert len(expected[pipelined]) == 6 + (0 + 1 + 2 + 2 + 2 + 3)
-    with spawn("continue", tmp_path, "False", "True") as process:
-        assert process.wait(timeout=120) == 0
+    done = run_program("embedding_trainings", "continue", tmp_path, "False", "True")
+    assert done.returncode == 0, done.stderr
     for pipelined, tables in expected.items():
         found = np.load(tmp_path / f"{pipelined}.npz")
         assert set(found) == set(tables)
@@ -128,7 +120,10 @@ def test_a_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("midst", [False, True], ids=["as it begins", "in its midst"])
 def test_a_kill_while_saving(midst: bool, tmp_path: Path) -> None:
     """The checkpoint before stays, whole, and is the latest."""
-    with spawn("save", tmp_path, stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-m", "support.embedding_trainings", "save", tmp_path]
+    with subprocess.Popen(
+        command, env=environment(), text=True, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line == "saving 3\n":

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +14,9 @@ import tensorflow as tf
 from opwright import OpError, op_names, tpu
 from opwright_runtime import native
 from opwright_runtime.kernels import kernels
+from support.places import ROOT
+from support.processes import run_code
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/embedding.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
@@ -26,14 +24,7 @@ TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_code_runs(number: int, tmp_path: Path) -> None:
-    path = os.pathsep.join(str(ROOT / name) for name in ("generated", "runtime"))
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKS[number].replace("/tmp/", f"{tmp_path}/")],
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_code(BLOCKS[number].replace("/tmp/", f"{tmp_path}/"))
     assert done.returncode == 0, done.stderr
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from program import Program, rows, table, tpu_embedding
 
 import opwright
 from opwright import tpu
+from support.embedding_program import Program, rows, table, tpu_embedding
 
 WEIGHTS = np.arange(40, dtype=np.float32).reshape(10, 4)
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -348,11 +348,9 @@ def test_a_step_through_the_classes() -> None:
             tpu.EmbeddingFeature("friends", people, [3]),
         ],
     )
-    assert not bool(tpu.is_tpu_embedding_initialized().as_output())
+    assert not bool(tpu.is_tpu_embedding_initialized())
     tpu.configure_tpu_embedding(config.message)
-    assert bool(
-        tpu.is_tpu_embedding_initialized(config=config.message).as_output().numpy()
-    )
+    assert bool(tpu.is_tpu_embedding_initialized(config=config.message).numpy())
     message = config.message
     tpu.load_tpu_embedding_stochastic_gradient_descent_parameters(
         WEIGHTS, 1, 0, table_name="films", config=message
@@ -368,7 +366,7 @@ def test_a_step_through_the_classes() -> None:
         "train",
         device_ordinal=0,
     )
-    activations = tpu.recv_tpu_embedding_activations(2, message).outputs
+    activations = tpu.recv_tpu_embedding_activations(2, message)
     np.testing.assert_array_equal(activations[0], WEIGHTS[[1, 2, 1]])
     ones = [tf.ones_like(one) for one in activations]
     rates = config.current_learning_rates()
@@ -402,4 +400,4 @@ def test_tags_of_a_message_by_hand(tags: list[int], words: tuple[str, ...]) -> N
     assert isinstance(caught.value, tf.errors.InvalidArgumentError)
     for word in ("tag", *words):
         assert word in str(caught.value)
-    assert not bool(tpu.is_tpu_embedding_initialized().as_output().numpy())
+    assert not bool(tpu.is_tpu_embedding_initialized().numpy())

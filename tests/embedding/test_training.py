@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from program import Program, Weights, rows, sparse, table, tpu_embedding
 
 from opwright import tpu
+from support.embedding_program import (
+    Program,
+    Weights,
+    rows,
+    sparse,
+    table,
+    tpu_embedding,
+)
 
 SGD = tpu_embedding.SGD
 

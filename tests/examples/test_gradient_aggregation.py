@@ -33,7 +33,7 @@ from aggregation.journal import (
 )
 from rich.console import Console
 
-LIMIT = 100
+LIMIT = 300  # Five processes import TensorFlow at once, maybe next to other tests.
 
 
 @contextmanager

@@ -2,7 +2,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
-from equivalence.workers import processes
+
+from support.equivalence.workers import processes
 
 
 @pytest.fixture(scope="session")

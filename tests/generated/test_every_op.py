@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import yaml
 
 import opwright
+from support.places import OPDEFS
 
-TEST_OPS = Path(__file__).parents[2] / "opdefs" / "test_ops.yaml"
+TEST_OPS = OPDEFS / "test_ops.yaml"
 
 # Asked in a process of its own: here, another test may have loaded a library of ops.
 LIST_OPS = """

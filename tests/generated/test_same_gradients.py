@@ -5,24 +5,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from equivalence import calls
-from equivalence.gradients import (
+
+import opwright
+from support.equivalence import calls
+from support.equivalence.gradients import (
     Comparison,
     compare_gradients,
     difference,
     gradients,
 )
-from equivalence.modes import EAGER, FUNCTION
-from equivalence.registry import (
+from support.equivalence.modes import EAGER, FUNCTION
+from support.equivalence.registry import (
     differentiable_ops,
     has_default,
     op_def,
     ops_with_gradient,
 )
-from equivalence.samples import every_sample
-from equivalence.workers import Ahead
-
-import opwright
+from support.equivalence.samples import every_sample
+from support.equivalence.workers import Ahead
 
 MODES = (EAGER, FUNCTION)
 RUNS = [

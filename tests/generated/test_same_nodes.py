@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from equivalence import calls
-from equivalence.modes import OLD_GRAPH
-from equivalence.registry import given, has_default, is_removed, op_def
-from equivalence.synthesis import arguments
 
 import opwright
+from support.equivalence import calls
+from support.equivalence.modes import OLD_GRAPH
+from support.equivalence.registry import given, has_default, is_removed, op_def
+from support.equivalence.synthesis import arguments
 
 
 def node(

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from equivalence import calls
-from equivalence.modes import EAGER, GRAPH, MODES
-from equivalence.registry import op_def, op_defs, ops_with_cpu_kernel
-from equivalence.results import Results, compare_results, difference
-from equivalence.samples import LEFT_OUT, every_sample
-from equivalence.samples.kit import Sample
-from equivalence.workers import Ahead
 
 import opwright
+from support.equivalence import calls
+from support.equivalence.modes import EAGER, GRAPH, MODES
+from support.equivalence.registry import op_def, op_defs, ops_with_cpu_kernel
+from support.equivalence.results import Results, compare_results, difference
+from support.equivalence.samples import LEFT_OUT, every_sample
+from support.equivalence.samples.kit import Sample
+from support.equivalence.workers import Ahead
 
 RUNS = [(sample.name, mode) for sample in every_sample() for mode in sample.modes]
 

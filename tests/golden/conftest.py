@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from support.processes import run_code
 
 HERE = Path(__file__).parent
 #: Builds a library of custom ops from one source file, as their authors do.
@@ -32,11 +33,7 @@ def compiler() -> list[str]:
         "print(json.dumps([tf.sysconfig.get_compile_flags(),"
         " tf.sysconfig.get_link_flags()]))"
     )
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    said = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, check=True
-    )
-    compiling, linking = json.loads(said.stdout)
+    compiling, linking = json.loads(run_code(code).stdout)
     # Headers of TensorFlow are the system's: their warnings are not ours.
     flags = [flag.replace("-I", "-isystem", 1) for flag in compiling]
     mine = ["-shared", "-fPIC", "-O0", "-Wall", "-Wextra", "-Werror"]

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from opwright_codegen.generate import Target, generate
+from support.places import ROOT
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+
 OPDEFS = HERE / "opdefs"
 EXPECTED = HERE / "expected"
 CHECKS = HERE / "checks"
@@ -79,6 +80,7 @@ def python(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 def test_the_library_has_the_ops_that_the_opdefs_describe(
     odd_ops: Path, tmp_path: Path
 ) -> None:
@@ -91,12 +93,16 @@ def test_the_library_has_the_ops_that_the_opdefs_describe(
     assert texts(opdefs) == texts(OPDEFS)
 
 
+@pytest.mark.slow
 def test_mypy_is_content() -> None:
     """With the goldens, and about the types of what their functions return."""
-    done = python("mypy", EXPECTED, CHECKS / "typed.py", MYPYPATH=str(EXPECTED))
+    # Not where mypy looks at the packages, maybe at the same time.
+    cache = ("--cache-dir", ROOT / ".mypy_cache" / "golden")
+    done = python("mypy", *cache, EXPECTED, CHECKS / "typed.py", MYPYPATH=str(EXPECTED))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pyright_is_content() -> None:
     done = python(
         *("pyright", "--outputjson", "--pythonpath", sys.executable),
@@ -107,6 +113,7 @@ def test_pyright_is_content() -> None:
     assert found["summary"]["filesAnalyzed"] == 1 + len(list(EXPECTED.rglob("*.py")))
 
 
+@pytest.mark.slow
 def test_the_goldens_run(odd_ops: Path) -> None:
     """In a process of its own, for a library that is loaded stays."""
     done = python(

@@ -8,27 +8,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from building import CUDA_BUILD as BUILD
-from building import NVCC, ROOT, build, run
+
+from support.gpu.building import CUDA_BUILD as BUILD
+from support.gpu.building import NVCC, build, run
+from support.places import ROOT, environment
 
 DOC = ROOT / "docs" / "gpu.md"
 # Parts of their mangled names; aligned rows (true, Lb1) are the ones that count.
 HOT = {
     "6LookupILb1ELb0E": "lookup",
-    "11UpdateTilesINS_9embedding5rules3SgdELb1E": "update, SGD",
-    "11UpdateTilesINS_9embedding5rules7AdagradELb1E": "update, Adagrad",
-    "11UpdateTilesINS_9embedding5rules4AdamELb1E": "update, Adam",
-    "11UpdateTilesINS_9embedding5rules4FtrlELb1E": "update, FTRL",
-    "10UpdateEachINS_9embedding5rules7AdagradELb1E": "update id by id, Adagrad",
-    "12CombineShortINS_9embedding5rules7AdagradELb1E": "rows in few tiles, Adagrad",
-    "11CombineLongINS_9embedding5rules7AdagradELb1E": "rows in many tiles, Adagrad",
+    "11UpdateTilesINS0_5rules3SgdELb1E": "update, SGD",
+    "11UpdateTilesINS0_5rules7AdagradELb1E": "update, Adagrad",
+    "11UpdateTilesINS0_5rules4AdamELb1E": "update, Adam",
+    "11UpdateTilesINS0_5rules4FtrlELb1E": "update, FTRL",
+    "10UpdateEachINS0_5rules7AdagradELb1E": "update id by id, Adagrad",
+    "12CombineShortINS0_5rules7AdagradELb1E": "rows in few tiles, Adagrad",
+    "11CombineLongINS0_5rules7AdagradELb1E": "rows in many tiles, Adagrad",
 }
 
 
 def test_kernels_on_the_cpu() -> None:
     """Thread by thread, against rows of doubles; and the plans."""
-    build("cuda_host_test")
-    assert run(BUILD / "cuda_host_test", "200") == "200 draws\n"
+    build("embedding_cuda_test")
+    assert " 0 failed" in run(BUILD / "embedding_cuda_test", "--rounds", "4")
 
 
 class Used(NamedTuple):
@@ -88,13 +90,13 @@ def test_compiles() -> None:
 def python(script: str, library: Path) -> str:
     """What a script prints that has `backend`, and the library as `library`."""
     start = (
-        "import pathlib, sys; sys.path[:0] = sys.argv[2:]; import backend\n"
+        "import pathlib, sys; from support.gpu import backend\n"
         "library = backend.Library(pathlib.Path(sys.argv[1]))\n"
     )
-    folders = [ROOT / "tests" / "gpu", ROOT / "tests" / "native"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
-        return run(sys.executable, "-c", start + script, library, *folders)
+        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+        return run(sys.executable, "-c", start + script, library)
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH")
@@ -102,7 +104,7 @@ def test_no_gpu() -> None:
     """The library loads anywhere; a table is refused in the runtime's words."""
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
-        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
+        pytest.skip("there is a GPU: run tools/gpu_check.py itself")
     build("opwright_cuda")
     said = python(
         "try: backend.Table(library, backend.Settings(5, 8))\n"
@@ -115,12 +117,12 @@ def test_no_gpu() -> None:
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH, nor CUDA's headers")
 def test_checks_on_the_cpu() -> None:
-    """All that check.py checks, with the CPU in the place of the device."""
+    """All that gpu_check.py checks, with the CPU in the place of the device."""
     pytest.importorskip("torch")
     build("opwright_cuda_on_cpu")
     library = BUILD / "libopwright_cuda_on_cpu.so"
     said = python(
-        "import checks\nall = checks.Checks(library)\n"
+        "from support.gpu import checks\nall = checks.Checks(library)\n"
         "print([check() for check in all.all().values()], all.failures)",
         library,
     )

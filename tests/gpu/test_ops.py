@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from building import CUDA_BUILD as BUILD
-from building import NVCC, ROOT, build, run
+
+from support.gpu.building import CUDA_BUILD as BUILD
+from support.gpu.building import NVCC, build, run
+from support.places import ROOT, environment
 
 needs_nvcc = pytest.mark.skipif(
     NVCC is None, reason="nvcc is not in PATH: no ops were compiled for GPUs"
@@ -20,9 +21,8 @@ needs_nvcc = pytest.mark.skipif(
 @needs_nvcc
 def test_store() -> None:
     """An engine's tables on a device that gets to its work later."""
-    build("cuda_store_test")
-    said = run(BUILD / "cuda_store_test", "40")
-    assert said == "40 draws: steps are in order\n"
+    build("embedding_cuda_store_test")
+    assert " 0 failed" in run(BUILD / "embedding_cuda_store_test", "--rounds", "2")
 
 
 def tensorflow(library: str, *command: str | Path) -> str:
@@ -31,8 +31,7 @@ def tensorflow(library: str, *command: str | Path) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPWRIGHT_LIBRARY", str(BUILD / f"lib{library}.so"))
         patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-        path = (str(ROOT / part) for part in ("generated", "runtime", "codegen"))
-        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
         return run(sys.executable, *command)
 
 
@@ -84,21 +83,20 @@ def test_registrations() -> None:
 
 
 # Of several cores, of more memory than a copy of it should take, of gradients that are
-# refused at once; the fuzzer is run by itself.
+# refused at once.
 NOT_ON_GPUS = (
     "several_cores",
     "ids_beyond_32_bits and not cut",
     "test_send[12]",
     "test_send[13]",
     "test_send[14]",
-    "fuzzed",
 )
 
 
 @needs_nvcc
 def test_cpu_kernels_beside_those_for_gpus() -> None:
     """Without a GPU and its driver, the CPU works as ever."""
-    tests = ROOT / "tests" / "native" / "test_embedding_enqueue.py"
+    tests = ROOT / "tests" / "embedding" / "test_embedding_enqueue.py"
     said = tensorflow("opwright_embedding_gpu", "-m", "pytest", "-q", tests)
     assert " passed" in said
     # TensorFlow has functions of these names too, for a runtime of its own.
@@ -109,7 +107,7 @@ def test_cpu_kernels_beside_those_for_gpus() -> None:
 @needs_nvcc
 def test_ops_on_the_cpu() -> None:
     """The ops' own tests, with their tables on a device that is the CPU."""
-    folder = ROOT / "tests" / "native"
+    folder = ROOT / "tests" / "embedding"
     names = ("numbers", "order", "bad_input", "enqueue")
     tests = [folder / f"test_embedding_{name}.py" for name in names]
     left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
@@ -123,20 +121,23 @@ def test_ops_on_the_cpu() -> None:
 
 @needs_nvcc
 def test_fuzzed_ops_on_the_cpu() -> None:
-    fuzz = ROOT / "tests" / "native" / "embedding_fuzz.py"
-    tensorflow("opwright_embedding_on_cpu", fuzz, "500", "0", "--cores", "1")
+    """Of calls with random arguments, damaged ones too."""
+    tensorflow(
+        *("opwright_embedding_on_cpu", "-m", "fuzz", "2000", "--cores", "1"),
+        *("--families", "embedding", "--kinds", "eager", "graph"),
+    )
 
 
 @needs_nvcc
 def test_late_refusals() -> None:
-    tests = ROOT / "tests" / "gpu" / "late_refusals.py"
+    tests = ROOT / "tests" / "support" / "gpu" / "late_refusals.py"
     said = tensorflow("opwright_embedding_on_cpu", "-m", "pytest", "-q", tests)
     assert " passed" in said
 
 
 @needs_nvcc
 def test_what_check_does_on_gpus() -> None:
-    """The rows of tests/gpu/check.py about TPU embeddings."""
+    """The rows of tools/gpu_check.py about TPU embeddings."""
     tests = ROOT / "tests" / "gpu" / "test_tensorflow.py"
     said = tensorflow(
         *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),

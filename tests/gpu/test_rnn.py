@@ -1,4 +1,4 @@
-"""What check.py compares with cuDNN on a GPU, here with TensorFlow's ops and torch."""
+"""What gpu_check.py compares with cuDNN, here with TensorFlow's ops and torch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from building import NATIVE_BUILD, make
-from rnn_core import Core, Layers, Layout, Part, Place, States
+
+from support.gpu.building import NATIVE_BUILD, make
+from support.gpu.rnn_core import Core, Layers, Layout, Part, Place, States
 
 torch = pytest.importorskip("torch")
 
-from layout import asked, disagreements, module, stacks, torch_layout, torch_tensors
-from libcudnn import Cudnn, CudnnError
-from rnn_numbers import Draw, compare, draws, error, flattened, packed
+from support.gpu.layout import (
+    asked,
+    disagreements,
+    module,
+    stacks,
+    torch_layout,
+    torch_tensors,
+)
+from support.gpu.libcudnn import Cudnn, CudnnError
+from support.gpu.rnn_numbers import Draw, compare, draws, error, flattened, packed
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +59,7 @@ def test_layout_of_the_ops(core: Core) -> None:
         sizes = (layers.layers, layers.units, layers.input_size)
         layout, stacked = core.layout(layers), layers.layers * layers.dirs
         of_ops = cudnn_rnn_params_size(*sizes, tf.float64, tf.int64, **options(layers))
-        assert of_ops.params_size.numpy().tolist() == [layout.size], layers
+        assert of_ops.numpy().tolist() == [layout.size], layers
         biases = stacked * 2 * layers.gates
         weights = biases + stacked * bool(layers.projection)
         parts = cudnn_rnn_params_to_canonical_v2(

@@ -1,21 +1,19 @@
-"""What check.py does with TensorFlow on a GPU, on the CPU."""
+"""What gpu_check.py does with TensorFlow on a GPU, on the CPU."""
 
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.append(str(Path(__file__).resolve().parents[1] / "native"))
 
 import tensorflow as tf
-import tensorflow_gpu
-from building import NATIVE_BUILD
-from report import FAILED, OK
-from rnn_core import Layers
+
+from support.gpu import tensorflow_gpu
+from support.gpu.building import NATIVE_BUILD
+from support.gpu.report import FAILED, OK
+from support.gpu.rnn_core import Layers
 
 if not (NATIVE_BUILD / "CMakeCache.txt").exists():
     raise pytest.UsageError("tests/gpu need the native library: run `make native`")
@@ -42,7 +40,7 @@ def test_wrong_numbers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_device_is_told() -> None:
     """What should be on a GPU, and is not."""
     if tf.config.list_physical_devices("GPU"):
-        pytest.skip("there is a GPU: run tests/gpu/check.py itself")
+        pytest.skip("there is a GPU: run tools/gpu_check.py itself")
     layers = Layers("gru", 4, 3)
     with pytest.raises(Exception, match="GPU:0"):
         tensorflow_gpu.compare_params("/GPU:0", layers)

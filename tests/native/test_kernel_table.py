@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
-from cases import DTYPES
 
 import opwright
 from opwright.nn import CudnnRNNParamsSize
 from opwright_runtime import native
 from opwright_runtime.kernels import kernels
+from support.places import OPDEFS
+from support.rnn_cases import DTYPES
 
-OPDEFS = Path(__file__).parents[2] / "opdefs"
 CUDNN = sorted(name for name in opwright.op_names() if name.startswith("CudnnRNN"))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from opwright_runtime import native
+from support.processes import run_code
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_isa_is_chosen() -> None:
         native.use_isa("mmx")
 
 
-def test_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_library(tmp_path: Path) -> None:
     library = tmp_path / "libopwright.so"
     library.write_bytes(b"")
     library.with_suffix(".json").write_text('{"tensorflow": "1.0"}')
@@ -72,11 +71,9 @@ def test_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "import opwright_runtime.native as n; print(n.LIBRARY)\n"
         "try: n.load()\nexcept n.NativeLibraryError as error: print(error)"
     )
-    root = Path(native.__file__).parents[1]
-    monkeypatch.setenv("OPWRIGHT_LIBRARY", str(library))
-    monkeypatch.setenv("PYTHONPATH", str(root))
-    command = [sys.executable, "-c", script]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = run_code(script, OPWRIGHT_LIBRARY=str(library))
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
     assert said.startswith(f"{library}\n{library} was built for TensorFlow 1.0")
 
 

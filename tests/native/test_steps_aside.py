@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from opwright.tpu import compute_dedup_data_size
+from support.processes import run_code
 
 # Registered as TensorFlow registers its own: with the default priority.
 OTHER = """
@@ -80,13 +80,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_other_kernel_runs(library: Path, first: str) -> None:
     ours, theirs = "import opwright.tpu", f"tf.load_op_library({str(library)!r})"
     load = [ours, theirs] if first == "ours" else [theirs, ours]
-    done = subprocess.run(
-        [sys.executable, "-c", CALL.format(load="\n".join(load))],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ":".join(sys.path)},
-    )
+    done = run_code(CALL.format(load="\n".join(load)))
     assert done.returncode == 0, done.stderr
     size, floats, integers, mask = done.stdout.splitlines()
     assert "it is the other kernel that runs" in size

@@ -71,7 +71,7 @@ def test_an_op_with_one_output_is_a_tensor_to_tensorflow():
 
 def test_an_op_with_several_outputs_is_none():
     top = op_class("TopKV2").create(SCOPE, X, 1)
-    with pytest.raises(ValueError, match="unsupported type"):
+    with pytest.raises(ValueError, match=r"2 outputs: take one of values, indices"):
         tf.convert_to_tensor(top)
 
 
@@ -131,8 +131,8 @@ def test_options_and_keywords_are_sent():
     options = MatMul.Options(transpose_a=True)
     same(MatMul.create(SCOPE, X, X, options).product, expected)
     same(MatMul.create(SCOPE, X, [[1, 2], [3, 4]], options).product, expected)
-    same(mat_mul(X, X, transpose_a=True).product, expected)
-    same(add_v2(X, 1, name="ignored").z, X + 1)
+    same(mat_mul(X, X, transpose_a=True), expected)
+    same(add_v2(X, 1, name="ignored"), X + 1)
 
 
 def test_an_op_without_outputs():
@@ -164,21 +164,21 @@ def test_an_op_in_eager_mode_is_no_operation():
         _ = op.op
     with pytest.raises(OpModeError):
         _ = op.inputs
-    assert repr(op) == "<AddV2 eager>"
     assert op.env() is context.context()
 
 
-def test_ops_are_equal_if_they_hold_the_same_tensors():
-    one, other = AddV2.create(SCOPE, X, 1), AddV2.create(SCOPE, X, 1)
+def test_ops_of_several_outputs_are_equal_if_they_hold_the_same_tensors():
+    top = op_class("TopKV2")
+    one, other = top.create(SCOPE, X, 1), top.create(SCOPE, X, 1)
     assert one == one
     assert one != other
     assert len({one, other, one}) == 2
 
 
-def test_a_hollow_op_says_so():
-    with pytest.raises(AttributeError, match=r"hollow: AddV2\.create\(\.\.\.\) makes"):
-        _ = AddV2().z
-    with pytest.raises(AttributeError, match="'AddV2' object has no attribute 'foo'"):
+def test_an_uninitialised_op_says_so():
+    with pytest.raises(AttributeError, match="this AddV2 has no output yet"):
+        _ = object.__new__(AddV2).z
+    with pytest.raises(AttributeError, match="object has no attribute 'foo'"):
         _ = AddV2.create(SCOPE, X, X).foo
 
 

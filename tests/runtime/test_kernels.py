@@ -1,14 +1,11 @@
 """kernels() says what the registry says, per device."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import tensorflow as tf
 
 from opwright import op_class
 from opwright.linalg import MatMul
+from support.processes import run_code
 
 X = tf.constant([[1, 2], [3, 4]])
 
@@ -41,8 +38,8 @@ from opwright.linalg import MatMul
 from opwright_runtime import native
 assert "XLA" in {row.device for row in MatMul.kernels()}
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+    done = run_code(program)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_op_without_kernel_for_the_cpu():

@@ -10,7 +10,7 @@ import tensorflow as tf
 from opwright import OpOptionError, Scope, TFloat32, op_class
 from opwright.linalg import MatMul
 from opwright.nn import CudnnRNNV3, LeakyRelu
-from opwright_runtime.options import default
+from opwright_runtime.gencode import default
 
 Options = CudnnRNNV3.Options
 

@@ -20,7 +20,7 @@ from opwright import (
     Scope,
     op_class,
 )
-from opwright_runtime.op import Op
+from opwright_runtime.gencode import Op
 
 FLOATS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 INTS = np.array([[1, 2], [3, 4]], np.int32)
@@ -239,7 +239,7 @@ def test_a_ref_in_eager_mode():
     with pytest.raises(OpModeError) as caught:
         create("VariableV2")(Scope.current(), [2], tf.float32)
     assert str(caught.value) == (
-        "VariableV2: exists in graphs only, for ref is a ref; make it in a tf.Graph"
+        "VariableV2: exists in graphs only, for ref_ is a ref; make it in a tf.Graph"
     )
     for inputs in ([tf.constant(1.0), 2.0], [1.0, 2.0]):
         with pytest.raises(OpModeError) as caught:

@@ -1,15 +1,12 @@
 """Scopes: graphs, names, devices and control dependencies, in every mode."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
 from opwright import OpInputError, OpModeError, Scope, op_class
 from opwright.math import AddV2, add_v2
+from support.processes import run_code
 
 X = tf.constant([[1.0, 2.0], [3.0, 4.0]])
 
@@ -290,5 +287,5 @@ assert op.op.graph is tf.compat.v1.get_default_graph()
 with tf.compat.v1.Session() as session:
     assert session.run(op).tolist() == [3, 4]
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+    done = run_code(program)
+    assert done.returncode == 0, done.stderr

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from opwright_runtime.tpu_check import cli
+from support.places import SUPPORT
+from support.processes import run_code
 
-HERE = Path(__file__).parent
+PROGRAMS = SUPPORT / "tpu_programs.py"
 
 
 class Model(tf.Module):
@@ -42,13 +41,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_saved_model_in_a_process_of_its_own(saved: str) -> None:
     module = "from opwright_runtime.tpu_check.cli import main; raise SystemExit(main())"
     arguments = ["--signature", "score", "--input", "x=8,4", "--chip", "v5e", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-c", module, saved, *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_code(module, saved, *arguments)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["compiles"] and report["program"] == "score"
@@ -95,11 +88,11 @@ def test_no_saved_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_function_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    program = f"{HERE / 'programs.py'}:dense"
+    program = f"{PROGRAMS}:dense"
     inputs = ["--input", "x=8,4:bfloat16", "--input", "w=4,2:bfloat16"]
     assert cli.main([program, *inputs, "--chip", "v6e"]) == 0
     out = capsys.readouterr().out
     assert "dense compiles for v6e" in out and "bfloat16" in out
 
-    assert cli.main([f"{HERE / 'programs.py'}:nothing"]) == 2
+    assert cli.main([f"{PROGRAMS}:nothing"]) == 2
     assert "has no function 'nothing'" in capsys.readouterr().err

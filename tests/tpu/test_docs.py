@@ -6,15 +6,14 @@ import re
 import runpy
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from opwright_runtime import native
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tpu.md").read_text("utf-8")
 
 # Sizes and estimates are those of one version of libtpu.

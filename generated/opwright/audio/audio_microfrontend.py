@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint16, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint16,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -58,7 +70,7 @@ class AudioMicrofrontendInputs(OpInputs):
     out_type: DType
 
 
-class AudioMicrofrontend(Op, Generic[OutType]):
+class AudioMicrofrontend(TensorOp[OutType]):
     """TensorFlow's `AudioMicrofrontend`: `audio` -> `filterbanks`.
 
     TensorFlow's own text: `AudioMicrofrontend.tensorflow_doc()`.
@@ -262,9 +274,6 @@ class AudioMicrofrontend(Op, Generic[OutType]):
     def inputs(self) -> AudioMicrofrontendInputs:
         return AudioMicrofrontendInputs(self)
 
-    def as_output(self) -> Output[OutType]:
-        return self.filterbanks
-
     @overload
     @staticmethod
     def create(
@@ -301,13 +310,13 @@ class AudioMicrofrontend(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AudioMicrofrontend[UOutType] = AudioMicrofrontend()
+        op: AudioMicrofrontend[UOutType] = new(AudioMicrofrontend)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.filterbanks = execute(
-                    context._context,
+                    context[CURRENT],
                     "AudioMicrofrontend",
                     None,
                     audio,
@@ -357,8 +366,8 @@ class AudioMicrofrontend(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (audio,),
@@ -386,7 +395,7 @@ class AudioMicrofrontend(Op, Generic[OutType]):
                 "out_scale": opts.out_scale,
                 "out_type": out_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -398,117 +407,180 @@ MERGE = AudioMicrofrontend.Options.merge
 def audio_microfrontend(
     audio: Operand[TInt16],
     *,
-    sample_rate: int = default(16000),
-    window_size: int = default(25),
-    window_step: int = default(10),
-    num_channels: int = default(32),
-    upper_band_limit: float = default(7500.0),
-    lower_band_limit: float = default(125.0),
-    smoothing_bits: int = default(10),
-    even_smoothing: float = default(0.025),
-    odd_smoothing: float = default(0.06),
-    min_signal_remaining: float = default(0.05),
-    enable_pcan: bool = default(False),
-    pcan_strength: float = default(0.95),
-    pcan_offset: float = default(80.0),
-    gain_bits: int = default(21),
-    enable_log: bool = default(True),
-    scale_shift: int = default(6),
-    left_context: int = default(0),
-    right_context: int = default(0),
-    frame_stride: int = default(1),
-    zero_padding: bool = default(False),
-    out_scale: int = default(1),
+    sample_rate: int = 16000,
+    window_size: int = 25,
+    window_step: int = 10,
+    num_channels: int = 32,
+    upper_band_limit: float = 7500.0,
+    lower_band_limit: float = 125.0,
+    smoothing_bits: int = 10,
+    even_smoothing: float = 0.025,
+    odd_smoothing: float = 0.06,
+    min_signal_remaining: float = 0.05,
+    enable_pcan: bool = False,
+    pcan_strength: float = 0.95,
+    pcan_offset: float = 80.0,
+    gain_bits: int = 21,
+    enable_log: bool = True,
+    scale_shift: int = 6,
+    left_context: int = 0,
+    right_context: int = 0,
+    frame_stride: int = 1,
+    zero_padding: bool = False,
+    out_scale: int = 1,
     out_type: type[TUint16] = TUint16,
     name: str | None = None,
-) -> AudioMicrofrontend[TUint16]: ...
+) -> Output[TUint16]: ...
 
 
 @overload
 def audio_microfrontend(
     audio: Operand[TInt16],
     *,
-    sample_rate: int = default(16000),
-    window_size: int = default(25),
-    window_step: int = default(10),
-    num_channels: int = default(32),
-    upper_band_limit: float = default(7500.0),
-    lower_band_limit: float = default(125.0),
-    smoothing_bits: int = default(10),
-    even_smoothing: float = default(0.025),
-    odd_smoothing: float = default(0.06),
-    min_signal_remaining: float = default(0.05),
-    enable_pcan: bool = default(False),
-    pcan_strength: float = default(0.95),
-    pcan_offset: float = default(80.0),
-    gain_bits: int = default(21),
-    enable_log: bool = default(True),
-    scale_shift: int = default(6),
-    left_context: int = default(0),
-    right_context: int = default(0),
-    frame_stride: int = default(1),
-    zero_padding: bool = default(False),
-    out_scale: int = default(1),
+    sample_rate: int = 16000,
+    window_size: int = 25,
+    window_step: int = 10,
+    num_channels: int = 32,
+    upper_band_limit: float = 7500.0,
+    lower_band_limit: float = 125.0,
+    smoothing_bits: int = 10,
+    even_smoothing: float = 0.025,
+    odd_smoothing: float = 0.06,
+    min_signal_remaining: float = 0.05,
+    enable_pcan: bool = False,
+    pcan_strength: float = 0.95,
+    pcan_offset: float = 80.0,
+    gain_bits: int = 21,
+    enable_log: bool = True,
+    scale_shift: int = 6,
+    left_context: int = 0,
+    right_context: int = 0,
+    frame_stride: int = 1,
+    zero_padding: bool = False,
+    out_scale: int = 1,
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> AudioMicrofrontend[UOutType]: ...
+) -> Output[UOutType]: ...
 
 
+@explained
 def audio_microfrontend(
     audio: Operand[TInt16],
     *,
-    sample_rate: int = default(16000),
-    window_size: int = default(25),
-    window_step: int = default(10),
-    num_channels: int = default(32),
-    upper_band_limit: float = default(7500.0),
-    lower_band_limit: float = default(125.0),
-    smoothing_bits: int = default(10),
-    even_smoothing: float = default(0.025),
-    odd_smoothing: float = default(0.06),
-    min_signal_remaining: float = default(0.05),
-    enable_pcan: bool = default(False),
-    pcan_strength: float = default(0.95),
-    pcan_offset: float = default(80.0),
-    gain_bits: int = default(21),
-    enable_log: bool = default(True),
-    scale_shift: int = default(6),
-    left_context: int = default(0),
-    right_context: int = default(0),
-    frame_stride: int = default(1),
-    zero_padding: bool = default(False),
-    out_scale: int = default(1),
+    sample_rate: int = 16000,
+    window_size: int = 25,
+    window_step: int = 10,
+    num_channels: int = 32,
+    upper_band_limit: float = 7500.0,
+    lower_band_limit: float = 125.0,
+    smoothing_bits: int = 10,
+    even_smoothing: float = 0.025,
+    odd_smoothing: float = 0.06,
+    min_signal_remaining: float = 0.05,
+    enable_pcan: bool = False,
+    pcan_strength: float = 0.95,
+    pcan_offset: float = 80.0,
+    gain_bits: int = 21,
+    enable_log: bool = True,
+    scale_shift: int = 6,
+    left_context: int = 0,
+    right_context: int = 0,
+    frame_stride: int = 1,
+    zero_padding: bool = False,
+    out_scale: int = 1,
     out_type: type[UOutType] | DTypeLike = "uint16",
     name: str | None = None,
-) -> AudioMicrofrontend[UOutType]:
-    """`AudioMicrofrontend.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[UOutType]:
+    """`filterbanks` of `AudioMicrofrontend.create` in the current scope, with
     AudioMicrofrontend.Options as keywords.
     """
-    return AudioMicrofrontend.create(
-        Scope.current(name),
-        audio,
-        AudioMicrofrontend.Options(
-            sample_rate=sample_rate,
-            window_size=window_size,
-            window_step=window_step,
-            num_channels=num_channels,
-            upper_band_limit=upper_band_limit,
-            lower_band_limit=lower_band_limit,
-            smoothing_bits=smoothing_bits,
-            even_smoothing=even_smoothing,
-            odd_smoothing=odd_smoothing,
-            min_signal_remaining=min_signal_remaining,
-            enable_pcan=enable_pcan,
-            pcan_strength=pcan_strength,
-            pcan_offset=pcan_offset,
-            gain_bits=gain_bits,
-            enable_log=enable_log,
-            scale_shift=scale_shift,
-            left_context=left_context,
-            right_context=right_context,
-            frame_stride=frame_stride,
-            zero_padding=zero_padding,
-            out_scale=out_scale,
-        ),
-        out_type=out_type,
+    if _unknown:
+        raise AudioMicrofrontend._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AudioMicrofrontend",
+                name,
+                audio,
+                "sample_rate",
+                sample_rate,
+                "window_size",
+                window_size,
+                "window_step",
+                window_step,
+                "num_channels",
+                num_channels,
+                "upper_band_limit",
+                upper_band_limit,
+                "lower_band_limit",
+                lower_band_limit,
+                "smoothing_bits",
+                smoothing_bits,
+                "even_smoothing",
+                even_smoothing,
+                "odd_smoothing",
+                odd_smoothing,
+                "min_signal_remaining",
+                min_signal_remaining,
+                "enable_pcan",
+                flags[enable_pcan],
+                "pcan_strength",
+                pcan_strength,
+                "pcan_offset",
+                pcan_offset,
+                "gain_bits",
+                gain_bits,
+                "enable_log",
+                flags[enable_log],
+                "scale_shift",
+                scale_shift,
+                "left_context",
+                left_context,
+                "right_context",
+                right_context,
+                "frame_stride",
+                frame_stride,
+                "zero_padding",
+                flags[zero_padding],
+                "out_scale",
+                out_scale,
+                "out_type",
+                as_dtype(out_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AudioMicrofrontend._call(
+        name,
+        (audio,),
+        {
+            "sample_rate": sample_rate,
+            "window_size": window_size,
+            "window_step": window_step,
+            "num_channels": num_channels,
+            "upper_band_limit": upper_band_limit,
+            "lower_band_limit": lower_band_limit,
+            "smoothing_bits": smoothing_bits,
+            "even_smoothing": even_smoothing,
+            "odd_smoothing": odd_smoothing,
+            "min_signal_remaining": min_signal_remaining,
+            "enable_pcan": enable_pcan,
+            "pcan_strength": pcan_strength,
+            "pcan_offset": pcan_offset,
+            "gain_bits": gain_bits,
+            "enable_log": enable_log,
+            "scale_shift": scale_shift,
+            "left_context": left_context,
+            "right_context": right_context,
+            "frame_stride": frame_stride,
+            "zero_padding": zero_padding,
+            "out_scale": out_scale,
+            "out_type": out_type,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
     from typing_extensions import Self
 
 __all__ = ["AudioSpectrogram", "audio_spectrogram"]
@@ -26,7 +39,7 @@ class AudioSpectrogramInputs(OpInputs):
     magnitude_squared: bool
 
 
-class AudioSpectrogram(Op):
+class AudioSpectrogram(TensorOp[TFloat32]):
     """TensorFlow's `AudioSpectrogram`: `input` -> `spectrogram`.
 
     TensorFlow's own text: `AudioSpectrogram.tensorflow_doc()`.
@@ -64,9 +77,6 @@ class AudioSpectrogram(Op):
     def inputs(self) -> AudioSpectrogramInputs:
         return AudioSpectrogramInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.spectrogram
-
     @staticmethod
     def create(
         scope: Scope,
@@ -87,13 +97,13 @@ class AudioSpectrogram(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AudioSpectrogram = AudioSpectrogram()
+        op: AudioSpectrogram = new(AudioSpectrogram)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.spectrogram = execute(
-                    context._context,
+                    context[CURRENT],
                     "AudioSpectrogram",
                     None,
                     input,
@@ -105,8 +115,8 @@ class AudioSpectrogram(Op):
                     opts.magnitude_squared,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -115,7 +125,7 @@ class AudioSpectrogram(Op):
                 "stride": stride,
                 "magnitude_squared": opts.magnitude_squared,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -123,21 +133,48 @@ DEFAULTS = AudioSpectrogram.Options()
 MERGE = AudioSpectrogram.Options.merge
 
 
+@explained
 def audio_spectrogram(
     input: Operand[TFloat32],
     window_size: int,
     stride: int,
     *,
-    magnitude_squared: bool = default(False),
+    magnitude_squared: bool = False,
     name: str | None = None,
-) -> AudioSpectrogram:
-    """`AudioSpectrogram.create` in the current scope, with AudioSpectrogram.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`spectrogram` of `AudioSpectrogram.create` in the current scope, with
+    AudioSpectrogram.Options as keywords.
     """
-    return AudioSpectrogram.create(
-        Scope.current(name),
-        input,
-        window_size,
-        stride,
-        AudioSpectrogram.Options(magnitude_squared=magnitude_squared),
+    if _unknown:
+        raise AudioSpectrogram._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AudioSpectrogram",
+                name,
+                input,
+                "window_size",
+                window_size,
+                "stride",
+                stride,
+                "magnitude_squared",
+                flags[magnitude_squared],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AudioSpectrogram._call(
+        name,
+        (input,),
+        {
+            "window_size": window_size,
+            "stride": stride,
+            "magnitude_squared": magnitude_squared,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TString
+    from opwright_runtime.gencode import (
+        Output,
+        StringOperand,
+        TFloat32,
+        TInt32,
+        TString,
+    )
     from typing_extensions import Self
 
-__all__ = ["DecodeWav", "decode_wav"]
+__all__ = ["DecodeWav", "DecodeWavOutputs", "decode_wav"]
 
 
 class DecodeWavInputs(OpInputs):
@@ -23,6 +40,13 @@ class DecodeWavInputs(OpInputs):
     contents: Output[TString]
     desired_channels: int
     desired_samples: int
+
+
+class DecodeWavOutputs(NamedTuple):
+    """Outputs of DecodeWav, as `decode_wav` returns them."""
+
+    audio: Output[TFloat32]
+    sample_rate: Output[TInt32]
 
 
 class DecodeWav(Op):
@@ -40,6 +64,7 @@ class DecodeWav(Op):
     audio: Output[TFloat32]
     sample_rate: Output[TInt32]
     Inputs = DecodeWavInputs
+    Outputs = DecodeWavOutputs
 
     class Options(OpOptions):
         """Optional attributes of DecodeWav.
@@ -74,9 +99,7 @@ class DecodeWav(Op):
         return DecodeWavInputs(self)
 
     @staticmethod
-    def create(
-        scope: Scope, contents: Operand[TString], *options: Options
-    ) -> DecodeWav:
+    def create(scope: Scope, contents: StringOperand, *options: Options) -> DecodeWav:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -87,13 +110,13 @@ class DecodeWav(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeWav = DecodeWav()
+        op: DecodeWav = new(DecodeWav)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.audio, op.sample_rate = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeWav",
                     None,
                     contents,
@@ -103,8 +126,8 @@ class DecodeWav(Op):
                     opts.desired_samples,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (contents,),
@@ -112,7 +135,7 @@ class DecodeWav(Op):
                 "desired_channels": opts.desired_channels,
                 "desired_samples": opts.desired_samples,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -120,18 +143,43 @@ DEFAULTS = DecodeWav.Options()
 MERGE = DecodeWav.Options.merge
 
 
+@explained
 def decode_wav(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    desired_channels: int = default(-1),
-    desired_samples: int = default(-1),
+    desired_channels: int = -1,
+    desired_samples: int = -1,
     name: str | None = None,
-) -> DecodeWav:
-    """`DecodeWav.create` in the current scope, with DecodeWav.Options as keywords."""
-    return DecodeWav.create(
-        Scope.current(name),
-        contents,
-        DecodeWav.Options(
-            desired_channels=desired_channels, desired_samples=desired_samples
-        ),
+    **_unknown: Never,
+) -> DecodeWavOutputs:
+    """The outputs of `DecodeWav.create` in the current scope, with DecodeWav.Options
+    as keywords.
+    """
+    if _unknown:
+        raise DecodeWav._unknown(_unknown)
+    fast_path_error = None
+    _result: DecodeWavOutputs
+    if executing_eagerly():
+        try:
+            _result = DecodeWavOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "DecodeWav",
+                    name,
+                    contents,
+                    "desired_channels",
+                    desired_channels,
+                    "desired_samples",
+                    desired_samples,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeWav._call(
+        name,
+        (contents,),
+        {"desired_channels": desired_channels, "desired_samples": desired_samples},
+        fast_path_error,
     )
+    return _result

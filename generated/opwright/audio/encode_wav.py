@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TString
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
 __all__ = ["EncodeWav", "encode_wav"]
 
@@ -22,7 +33,7 @@ class EncodeWavInputs(OpInputs):
     sample_rate: Output[TInt32]
 
 
-class EncodeWav(Op):
+class EncodeWav(TensorOp[TString]):
     """TensorFlow's `EncodeWav`: `audio`, `sample_rate` -> `contents`.
 
     TensorFlow's own text: `EncodeWav.tensorflow_doc()`.
@@ -40,9 +51,6 @@ class EncodeWav(Op):
     def inputs(self) -> EncodeWavInputs:
         return EncodeWavInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.contents
-
     @staticmethod
     def create(
         scope: Scope, audio: Operand[TFloat32], sample_rate: Operand[TInt32]
@@ -57,21 +65,37 @@ class EncodeWav(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EncodeWav = EncodeWav()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: EncodeWav = new(EncodeWav)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.contents = execute(
-                    context._context, "EncodeWav", None, audio, sample_rate
+                    context[CURRENT], "EncodeWav", None, audio, sample_rate
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (audio, sample_rate), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (audio, sample_rate), {}, fast_path_error)
 
 
+@explained
 def encode_wav(
-    audio: Operand[TFloat32], sample_rate: Operand[TInt32], *, name: str | None = None
-) -> EncodeWav:
-    """`EncodeWav.create` in the current scope."""
-    return EncodeWav.create(Scope.current(name), audio, sample_rate)
+    audio: Operand[TFloat32],
+    sample_rate: Operand[TInt32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`contents` of `EncodeWav.create` in the current scope."""
+    if _unknown:
+        raise EncodeWav._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "EncodeWav", name, audio, sample_rate)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EncodeWav._call(name, (audio, sample_rate), {}, fast_path_error)
+    return _result

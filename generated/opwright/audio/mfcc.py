@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TInt32
     from typing_extensions import Self
 
 __all__ = ["Mfcc", "mfcc"]
@@ -28,7 +40,7 @@ class MfccInputs(OpInputs):
     dct_coefficient_count: int
 
 
-class Mfcc(Op):
+class Mfcc(TensorOp[TFloat32]):
     """TensorFlow's `Mfcc`: `spectrogram`, `sample_rate` -> `output`.
 
     TensorFlow's own text: `Mfcc.tensorflow_doc()`.
@@ -94,9 +106,6 @@ class Mfcc(Op):
     def inputs(self) -> MfccInputs:
         return MfccInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -115,13 +124,13 @@ class Mfcc(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Mfcc = Mfcc()
+        op: Mfcc = new(Mfcc)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Mfcc",
                     None,
                     spectrogram,
@@ -136,8 +145,8 @@ class Mfcc(Op):
                     opts.dct_coefficient_count,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (spectrogram, sample_rate),
@@ -147,7 +156,7 @@ class Mfcc(Op):
                 "filterbank_channel_count": opts.filterbank_channel_count,
                 "dct_coefficient_count": opts.dct_coefficient_count,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -155,25 +164,52 @@ DEFAULTS = Mfcc.Options()
 MERGE = Mfcc.Options.merge
 
 
+@explained
 def mfcc(
     spectrogram: Operand[TFloat32],
     sample_rate: Operand[TInt32],
     *,
-    upper_frequency_limit: float = default(4000.0),
-    lower_frequency_limit: float = default(20.0),
-    filterbank_channel_count: int = default(40),
-    dct_coefficient_count: int = default(13),
+    upper_frequency_limit: float = 4000.0,
+    lower_frequency_limit: float = 20.0,
+    filterbank_channel_count: int = 40,
+    dct_coefficient_count: int = 13,
     name: str | None = None,
-) -> Mfcc:
-    """`Mfcc.create` in the current scope, with Mfcc.Options as keywords."""
-    return Mfcc.create(
-        Scope.current(name),
-        spectrogram,
-        sample_rate,
-        Mfcc.Options(
-            upper_frequency_limit=upper_frequency_limit,
-            lower_frequency_limit=lower_frequency_limit,
-            filterbank_channel_count=filterbank_channel_count,
-            dct_coefficient_count=dct_coefficient_count,
-        ),
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`output` of `Mfcc.create` in the current scope, with Mfcc.Options as keywords."""
+    if _unknown:
+        raise Mfcc._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Mfcc",
+                name,
+                spectrogram,
+                sample_rate,
+                "upper_frequency_limit",
+                upper_frequency_limit,
+                "lower_frequency_limit",
+                lower_frequency_limit,
+                "filterbank_channel_count",
+                filterbank_channel_count,
+                "dct_coefficient_count",
+                dct_coefficient_count,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Mfcc._call(
+        name,
+        (spectrogram, sample_rate),
+        {
+            "upper_frequency_limit": upper_frequency_limit,
+            "lower_frequency_limit": lower_frequency_limit,
+            "filterbank_channel_count": filterbank_channel_count,
+            "dct_coefficient_count": dct_coefficient_count,
+        },
+        fast_path_error,
     )
+    return _result

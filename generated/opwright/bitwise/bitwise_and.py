@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIntegral
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIntegral,
+    )
 
 __all__ = ["BitwiseAnd", "bitwise_and"]
 
@@ -27,7 +43,7 @@ class BitwiseAndInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BitwiseAnd(Op, Generic[T]):
+class BitwiseAnd(TensorOp[T]):
     """TensorFlow's `BitwiseAnd`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `BitwiseAnd.tensorflow_doc()`.
@@ -49,11 +65,8 @@ class BitwiseAnd(Op, Generic[T]):
     def inputs(self) -> BitwiseAndInputs[T]:
         return BitwiseAndInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> BitwiseAnd[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> BitwiseAnd[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,19 +77,31 @@ class BitwiseAnd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BitwiseAnd[U] = BitwiseAnd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "BitwiseAnd", None, x, y)
+        op: BitwiseAnd[U] = new(BitwiseAnd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "BitwiseAnd", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def bitwise_and(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> BitwiseAnd[U]:
-    """`BitwiseAnd.create` in the current scope."""
-    return BitwiseAnd.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `BitwiseAnd.create` in the current scope."""
+    if _unknown:
+        raise BitwiseAnd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BitwiseAnd", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BitwiseAnd._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIntegral
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIntegral,
+    )
 
 __all__ = ["BitwiseOr", "bitwise_or"]
 
@@ -27,7 +43,7 @@ class BitwiseOrInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BitwiseOr(Op, Generic[T]):
+class BitwiseOr(TensorOp[T]):
     """TensorFlow's `BitwiseOr`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `BitwiseOr.tensorflow_doc()`.
@@ -49,11 +65,8 @@ class BitwiseOr(Op, Generic[T]):
     def inputs(self) -> BitwiseOrInputs[T]:
         return BitwiseOrInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> BitwiseOr[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> BitwiseOr[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,19 +77,31 @@ class BitwiseOr(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BitwiseOr[U] = BitwiseOr()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "BitwiseOr", None, x, y)
+        op: BitwiseOr[U] = new(BitwiseOr)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "BitwiseOr", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def bitwise_or(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> BitwiseOr[U]:
-    """`BitwiseOr.create` in the current scope."""
-    return BitwiseOr.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `BitwiseOr.create` in the current scope."""
+    if _unknown:
+        raise BitwiseOr._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BitwiseOr", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BitwiseOr._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIntegral
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIntegral,
+    )
 
 __all__ = ["BitwiseXor", "bitwise_xor"]
 
@@ -27,7 +43,7 @@ class BitwiseXorInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BitwiseXor(Op, Generic[T]):
+class BitwiseXor(TensorOp[T]):
     """TensorFlow's `BitwiseXor`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `BitwiseXor.tensorflow_doc()`.
@@ -49,11 +65,8 @@ class BitwiseXor(Op, Generic[T]):
     def inputs(self) -> BitwiseXorInputs[T]:
         return BitwiseXorInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> BitwiseXor[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> BitwiseXor[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,19 +77,31 @@ class BitwiseXor(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BitwiseXor[U] = BitwiseXor()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "BitwiseXor", None, x, y)
+        op: BitwiseXor[U] = new(BitwiseXor)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "BitwiseXor", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def bitwise_xor(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> BitwiseXor[U]:
-    """`BitwiseXor.create` in the current scope."""
-    return BitwiseXor.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `BitwiseXor.create` in the current scope."""
+    if _unknown:
+        raise BitwiseXor._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BitwiseXor", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BitwiseXor._call(name, (x, y), {}, fast_path_error)
+    return _result

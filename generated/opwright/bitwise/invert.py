@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIntegral
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIntegral
 
 __all__ = ["Invert", "invert"]
 
@@ -26,7 +35,7 @@ class InvertInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Invert(Op, Generic[T]):
+class Invert(TensorOp[T]):
     """TensorFlow's `Invert`: `x` -> `y`.
 
     TensorFlow's own text: `Invert.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Invert(Op, Generic[T]):
     def inputs(self) -> InvertInputs[T]:
         return InvertInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Invert[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Invert(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Invert[U] = Invert()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Invert", None, x)
+        op: Invert[U] = new(Invert)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Invert", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def invert(x: Operand[U], *, name: str | None = None) -> Invert[U]:
-    """`Invert.create` in the current scope."""
-    return Invert.create(Scope.current(name), x)
+@explained
+def invert(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Invert.create` in the current scope."""
+    if _unknown:
+        raise Invert._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Invert", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Invert._call(name, (x,), {}, fast_path_error)
+    return _result

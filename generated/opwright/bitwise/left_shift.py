@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIntegral
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIntegral,
+    )
 
 __all__ = ["LeftShift", "left_shift"]
 
@@ -27,7 +43,7 @@ class LeftShiftInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class LeftShift(Op, Generic[T]):
+class LeftShift(TensorOp[T]):
     """TensorFlow's `LeftShift`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `LeftShift.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class LeftShift(Op, Generic[T]):
     def inputs(self) -> LeftShiftInputs[T]:
         return LeftShiftInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> LeftShift[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> LeftShift[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,19 +75,31 @@ class LeftShift(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LeftShift[U] = LeftShift()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "LeftShift", None, x, y)
+        op: LeftShift[U] = new(LeftShift)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "LeftShift", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def left_shift(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> LeftShift[U]:
-    """`LeftShift.create` in the current scope."""
-    return LeftShift.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `LeftShift.create` in the current scope."""
+    if _unknown:
+        raise LeftShift._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "LeftShift", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LeftShift._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIntegral
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIntegral,
+    )
 
 __all__ = ["RightShift", "right_shift"]
 
@@ -27,7 +43,7 @@ class RightShiftInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RightShift(Op, Generic[T]):
+class RightShift(TensorOp[T]):
     """TensorFlow's `RightShift`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RightShift.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class RightShift(Op, Generic[T]):
     def inputs(self) -> RightShiftInputs[T]:
         return RightShiftInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> RightShift[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RightShift[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,19 +75,31 @@ class RightShift(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RightShift[U] = RightShift()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "RightShift", None, x, y)
+        op: RightShift[U] = new(RightShift)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "RightShift", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def right_shift(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> RightShift[U]:
-    """`RightShift.create` in the current scope."""
-    return RightShift.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `RightShift.create` in the current scope."""
+    if _unknown:
+        raise RightShift._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RightShift", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RightShift._call(name, (x, y), {}, fast_path_error)
+    return _result

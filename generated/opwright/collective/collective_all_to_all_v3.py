@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -41,7 +51,7 @@ class CollectiveAllToAllV3Inputs(OpInputs, Generic[U]):
     timeout_seconds: float
 
 
-class CollectiveAllToAllV3(Op, Generic[T]):
+class CollectiveAllToAllV3(TensorOp[T]):
     """TensorFlow's `CollectiveAllToAllV3`: `input`, `communicator`,
     `group_assignment` -> `data`.
 
@@ -84,9 +94,6 @@ class CollectiveAllToAllV3(Op, Generic[T]):
     def inputs(self) -> CollectiveAllToAllV3Inputs[T]:
         return CollectiveAllToAllV3Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -107,13 +114,13 @@ class CollectiveAllToAllV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveAllToAllV3[U] = CollectiveAllToAllV3()
+        op: CollectiveAllToAllV3[U] = new(CollectiveAllToAllV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveAllToAllV3",
                     None,
                     input,
@@ -123,13 +130,13 @@ class CollectiveAllToAllV3(Op, Generic[T]):
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, communicator, group_assignment),
             {"timeout_seconds": opts.timeout_seconds},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -137,21 +144,42 @@ DEFAULTS = CollectiveAllToAllV3.Options()
 MERGE = CollectiveAllToAllV3.Options.merge
 
 
+@explained
 def collective_all_to_all_v3(
     input: Operand[U],
     communicator: TensorOperand[TResource],
     group_assignment: Operand[TInt32],
     *,
-    timeout_seconds: float = default(0.0),
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveAllToAllV3[U]:
-    """`CollectiveAllToAllV3.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveAllToAllV3.create` in the current scope, with
     CollectiveAllToAllV3.Options as keywords.
     """
-    return CollectiveAllToAllV3.create(
-        Scope.current(name),
-        input,
-        communicator,
-        group_assignment,
-        CollectiveAllToAllV3.Options(timeout_seconds=timeout_seconds),
+    if _unknown:
+        raise CollectiveAllToAllV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveAllToAllV3",
+                name,
+                input,
+                communicator,
+                group_assignment,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveAllToAllV3._call(
+        name,
+        (input, communicator, group_assignment),
+        {"timeout_seconds": timeout_seconds},
+        fast_path_error,
     )
+    return _result

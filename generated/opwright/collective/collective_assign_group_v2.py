@@ -5,14 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output, TInt32
 
-__all__ = ["CollectiveAssignGroupV2", "collective_assign_group_v2"]
+__all__ = [
+    "CollectiveAssignGroupV2",
+    "CollectiveAssignGroupV2Outputs",
+    "collective_assign_group_v2",
+]
 
 
 class CollectiveAssignGroupV2Inputs(OpInputs):
@@ -21,6 +35,13 @@ class CollectiveAssignGroupV2Inputs(OpInputs):
     group_assignment: Output[TInt32]
     device_index: Output[TInt32]
     base_key: Output[TInt32]
+
+
+class CollectiveAssignGroupV2Outputs(NamedTuple):
+    """Outputs of CollectiveAssignGroupV2, as `collective_assign_group_v2` returns them."""
+
+    group_size: Output[TInt32]
+    group_key: Output[TInt32]
 
 
 class CollectiveAssignGroupV2(Op):
@@ -41,6 +62,7 @@ class CollectiveAssignGroupV2(Op):
     group_size: Output[TInt32]
     group_key: Output[TInt32]
     Inputs = CollectiveAssignGroupV2Inputs
+    Outputs = CollectiveAssignGroupV2Outputs
 
     @property
     def inputs(self) -> CollectiveAssignGroupV2Inputs:
@@ -64,12 +86,12 @@ class CollectiveAssignGroupV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveAssignGroupV2 = CollectiveAssignGroupV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CollectiveAssignGroupV2 = new(CollectiveAssignGroupV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.group_size, op.group_key = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveAssignGroupV2",
                     None,
                     group_assignment,
@@ -77,19 +99,43 @@ class CollectiveAssignGroupV2(Op):
                     base_key,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (group_assignment, device_index, base_key), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (group_assignment, device_index, base_key), {}, fast_path_error
+        )
 
 
+@explained
 def collective_assign_group_v2(
     group_assignment: Operand[TInt32],
     device_index: Operand[TInt32],
     base_key: Operand[TInt32],
     *,
     name: str | None = None,
-) -> CollectiveAssignGroupV2:
-    """`CollectiveAssignGroupV2.create` in the current scope."""
-    return CollectiveAssignGroupV2.create(
-        Scope.current(name), group_assignment, device_index, base_key
+    **_unknown: Never,
+) -> CollectiveAssignGroupV2Outputs:
+    """The outputs of `CollectiveAssignGroupV2.create` in the current scope."""
+    if _unknown:
+        raise CollectiveAssignGroupV2._unknown(_unknown)
+    fast_path_error = None
+    _result: CollectiveAssignGroupV2Outputs
+    if executing_eagerly():
+        try:
+            _result = CollectiveAssignGroupV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "CollectiveAssignGroupV2",
+                    name,
+                    group_assignment,
+                    device_index,
+                    base_key,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveAssignGroupV2._call(
+        name, (group_assignment, device_index, base_key), {}, fast_path_error
     )
+    return _result

@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -51,7 +62,7 @@ class CollectiveBcastRecvInputs(OpInputs):
     timeout_seconds: float
 
 
-class CollectiveBcastRecv(Op, Generic[T]):
+class CollectiveBcastRecv(TensorOp[T]):
     """TensorFlow's `CollectiveBcastRecv`: no inputs -> `data`.
 
     TensorFlow's own text: `CollectiveBcastRecv.tensorflow_doc()`.
@@ -101,9 +112,6 @@ class CollectiveBcastRecv(Op, Generic[T]):
     def inputs(self) -> CollectiveBcastRecvInputs:
         return CollectiveBcastRecvInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -128,13 +136,13 @@ class CollectiveBcastRecv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveBcastRecv[U] = CollectiveBcastRecv()
+        op: CollectiveBcastRecv[U] = new(CollectiveBcastRecv)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveBcastRecv",
                     None,
                     "T",
@@ -146,15 +154,15 @@ class CollectiveBcastRecv(Op, Generic[T]):
                     "instance_key",
                     instance_key,
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "communication_hint",
                     opts.communication_hint,
                     "timeout_seconds",
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -167,7 +175,7 @@ class CollectiveBcastRecv(Op, Generic[T]):
                 "communication_hint": opts.communication_hint,
                 "timeout_seconds": opts.timeout_seconds,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -175,6 +183,7 @@ DEFAULTS = CollectiveBcastRecv.Options()
 MERGE = CollectiveBcastRecv.Options.merge
 
 
+@explained
 def collective_bcast_recv(
     T: type[U] | DTypeLike,
     group_size: int,
@@ -182,21 +191,54 @@ def collective_bcast_recv(
     instance_key: int,
     shape: ShapeLike,
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveBcastRecv[U]:
-    """`CollectiveBcastRecv.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveBcastRecv.create` in the current scope, with
     CollectiveBcastRecv.Options as keywords.
     """
-    return CollectiveBcastRecv.create(
-        Scope.current(name),
-        T,
-        group_size,
-        group_key,
-        instance_key,
-        shape,
-        CollectiveBcastRecv.Options(
-            communication_hint=communication_hint, timeout_seconds=timeout_seconds
-        ),
+    if _unknown:
+        raise CollectiveBcastRecv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveBcastRecv",
+                name,
+                "T",
+                as_dtype(T),
+                "group_size",
+                group_size,
+                "group_key",
+                group_key,
+                "instance_key",
+                instance_key,
+                "shape",
+                as_shape(shape),
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveBcastRecv._call(
+        name,
+        (),
+        {
+            "T": T,
+            "group_size": group_size,
+            "group_key": group_key,
+            "instance_key": instance_key,
+            "shape": shape,
+            "communication_hint": communication_hint,
+            "timeout_seconds": timeout_seconds,
+        },
+        fast_path_error,
     )
+    return _result

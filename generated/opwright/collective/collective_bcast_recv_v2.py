@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -53,7 +63,7 @@ class CollectiveBcastRecvV2Inputs(OpInputs):
     timeout_seconds: float
 
 
-class CollectiveBcastRecvV2(Op, Generic[T]):
+class CollectiveBcastRecvV2(TensorOp[T]):
     """TensorFlow's `CollectiveBcastRecvV2`: `group_size`, `group_key`,
     `instance_key`, `shape` -> `data`.
 
@@ -106,9 +116,6 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
     def inputs(self) -> CollectiveBcastRecvV2Inputs:
         return CollectiveBcastRecvV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -133,13 +140,13 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveBcastRecvV2[U] = CollectiveBcastRecvV2()
+        op: CollectiveBcastRecvV2[U] = new(CollectiveBcastRecvV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveBcastRecvV2",
                     None,
                     group_size,
@@ -154,8 +161,8 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (group_size, group_key, instance_key, shape),
@@ -164,7 +171,7 @@ class CollectiveBcastRecvV2(Op, Generic[T]):
                 "communication_hint": opts.communication_hint,
                 "timeout_seconds": opts.timeout_seconds,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -172,6 +179,7 @@ DEFAULTS = CollectiveBcastRecvV2.Options()
 MERGE = CollectiveBcastRecvV2.Options.merge
 
 
+@explained
 def collective_bcast_recv_v2(
     group_size: Operand[TInt32],
     group_key: Operand[TInt32],
@@ -179,21 +187,46 @@ def collective_bcast_recv_v2(
     shape: Operand[Ushape],
     T: type[U] | DTypeLike,
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveBcastRecvV2[U]:
-    """`CollectiveBcastRecvV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveBcastRecvV2.create` in the current scope, with
     CollectiveBcastRecvV2.Options as keywords.
     """
-    return CollectiveBcastRecvV2.create(
-        Scope.current(name),
-        group_size,
-        group_key,
-        instance_key,
-        shape,
-        T,
-        CollectiveBcastRecvV2.Options(
-            communication_hint=communication_hint, timeout_seconds=timeout_seconds
-        ),
+    if _unknown:
+        raise CollectiveBcastRecvV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveBcastRecvV2",
+                name,
+                group_size,
+                group_key,
+                instance_key,
+                shape,
+                "T",
+                as_dtype(T),
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveBcastRecvV2._call(
+        name,
+        (group_size, group_key, instance_key, shape),
+        {
+            "T": T,
+            "communication_hint": communication_hint,
+            "timeout_seconds": timeout_seconds,
+        },
+        fast_path_error,
     )
+    return _result

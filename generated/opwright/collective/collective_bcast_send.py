@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -51,7 +62,7 @@ class CollectiveBcastSendInputs(OpInputs, Generic[U]):
     timeout_seconds: float
 
 
-class CollectiveBcastSend(Op, Generic[T]):
+class CollectiveBcastSend(TensorOp[T]):
     """TensorFlow's `CollectiveBcastSend`: `input` -> `data`.
 
     TensorFlow's own text: `CollectiveBcastSend.tensorflow_doc()`.
@@ -101,9 +112,6 @@ class CollectiveBcastSend(Op, Generic[T]):
     def inputs(self) -> CollectiveBcastSendInputs[T]:
         return CollectiveBcastSendInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -128,13 +136,13 @@ class CollectiveBcastSend(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveBcastSend[U] = CollectiveBcastSend()
+        op: CollectiveBcastSend[U] = new(CollectiveBcastSend)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveBcastSend",
                     None,
                     input,
@@ -145,15 +153,15 @@ class CollectiveBcastSend(Op, Generic[T]):
                     "instance_key",
                     instance_key,
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "communication_hint",
                     opts.communication_hint,
                     "timeout_seconds",
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -165,7 +173,7 @@ class CollectiveBcastSend(Op, Generic[T]):
                 "communication_hint": opts.communication_hint,
                 "timeout_seconds": opts.timeout_seconds,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,6 +181,7 @@ DEFAULTS = CollectiveBcastSend.Options()
 MERGE = CollectiveBcastSend.Options.merge
 
 
+@explained
 def collective_bcast_send(
     input: Operand[U],
     group_size: int,
@@ -180,21 +189,52 @@ def collective_bcast_send(
     instance_key: int,
     shape: ShapeLike,
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveBcastSend[U]:
-    """`CollectiveBcastSend.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveBcastSend.create` in the current scope, with
     CollectiveBcastSend.Options as keywords.
     """
-    return CollectiveBcastSend.create(
-        Scope.current(name),
-        input,
-        group_size,
-        group_key,
-        instance_key,
-        shape,
-        CollectiveBcastSend.Options(
-            communication_hint=communication_hint, timeout_seconds=timeout_seconds
-        ),
+    if _unknown:
+        raise CollectiveBcastSend._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveBcastSend",
+                name,
+                input,
+                "group_size",
+                group_size,
+                "group_key",
+                group_key,
+                "instance_key",
+                instance_key,
+                "shape",
+                as_shape(shape),
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveBcastSend._call(
+        name,
+        (input,),
+        {
+            "group_size": group_size,
+            "group_key": group_key,
+            "instance_key": instance_key,
+            "shape": shape,
+            "communication_hint": communication_hint,
+            "timeout_seconds": timeout_seconds,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -49,7 +59,7 @@ class CollectiveBcastSendV2Inputs(OpInputs, Generic[U]):
     timeout_seconds: float
 
 
-class CollectiveBcastSendV2(Op, Generic[T]):
+class CollectiveBcastSendV2(TensorOp[T]):
     """TensorFlow's `CollectiveBcastSendV2`: `input`, `group_size`, `group_key`,
     `instance_key` -> `data`.
 
@@ -100,9 +110,6 @@ class CollectiveBcastSendV2(Op, Generic[T]):
     def inputs(self) -> CollectiveBcastSendV2Inputs[T]:
         return CollectiveBcastSendV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -125,13 +132,13 @@ class CollectiveBcastSendV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveBcastSendV2[U] = CollectiveBcastSendV2()
+        op: CollectiveBcastSendV2[U] = new(CollectiveBcastSendV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveBcastSendV2",
                     None,
                     input,
@@ -144,8 +151,8 @@ class CollectiveBcastSendV2(Op, Generic[T]):
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_size, group_key, instance_key),
@@ -153,7 +160,7 @@ class CollectiveBcastSendV2(Op, Generic[T]):
                 "communication_hint": opts.communication_hint,
                 "timeout_seconds": opts.timeout_seconds,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -161,26 +168,47 @@ DEFAULTS = CollectiveBcastSendV2.Options()
 MERGE = CollectiveBcastSendV2.Options.merge
 
 
+@explained
 def collective_bcast_send_v2(
     input: Operand[U],
     group_size: Operand[TInt32],
     group_key: Operand[TInt32],
     instance_key: Operand[TInt32],
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveBcastSendV2[U]:
-    """`CollectiveBcastSendV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveBcastSendV2.create` in the current scope, with
     CollectiveBcastSendV2.Options as keywords.
     """
-    return CollectiveBcastSendV2.create(
-        Scope.current(name),
-        input,
-        group_size,
-        group_key,
-        instance_key,
-        CollectiveBcastSendV2.Options(
-            communication_hint=communication_hint, timeout_seconds=timeout_seconds
-        ),
+    if _unknown:
+        raise CollectiveBcastSendV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveBcastSendV2",
+                name,
+                input,
+                group_size,
+                group_key,
+                instance_key,
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveBcastSendV2._call(
+        name,
+        (input, group_size, group_key, instance_key),
+        {"communication_hint": communication_hint, "timeout_seconds": timeout_seconds},
+        fast_path_error,
     )
+    return _result

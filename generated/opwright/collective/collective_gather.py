@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -46,7 +57,7 @@ class CollectiveGatherInputs(OpInputs, Generic[U]):
     timeout_seconds: float
 
 
-class CollectiveGather(Op, Generic[T]):
+class CollectiveGather(TensorOp[T]):
     """TensorFlow's `CollectiveGather`: `input` -> `data`.
 
     TensorFlow's own text: `CollectiveGather.tensorflow_doc()`.
@@ -96,9 +107,6 @@ class CollectiveGather(Op, Generic[T]):
     def inputs(self) -> CollectiveGatherInputs[T]:
         return CollectiveGatherInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -123,13 +131,13 @@ class CollectiveGather(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveGather[U] = CollectiveGather()
+        op: CollectiveGather[U] = new(CollectiveGather)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveGather",
                     None,
                     input,
@@ -140,15 +148,15 @@ class CollectiveGather(Op, Generic[T]):
                     "instance_key",
                     instance_key,
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "communication_hint",
                     opts.communication_hint,
                     "timeout_seconds",
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -160,7 +168,7 @@ class CollectiveGather(Op, Generic[T]):
                 "communication_hint": opts.communication_hint,
                 "timeout_seconds": opts.timeout_seconds,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -168,6 +176,7 @@ DEFAULTS = CollectiveGather.Options()
 MERGE = CollectiveGather.Options.merge
 
 
+@explained
 def collective_gather(
     input: Operand[U],
     group_size: int,
@@ -175,21 +184,52 @@ def collective_gather(
     instance_key: int,
     shape: ShapeLike,
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveGather[U]:
-    """`CollectiveGather.create` in the current scope, with CollectiveGather.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveGather.create` in the current scope, with
+    CollectiveGather.Options as keywords.
     """
-    return CollectiveGather.create(
-        Scope.current(name),
-        input,
-        group_size,
-        group_key,
-        instance_key,
-        shape,
-        CollectiveGather.Options(
-            communication_hint=communication_hint, timeout_seconds=timeout_seconds
-        ),
+    if _unknown:
+        raise CollectiveGather._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveGather",
+                name,
+                input,
+                "group_size",
+                group_size,
+                "group_key",
+                group_key,
+                "instance_key",
+                instance_key,
+                "shape",
+                as_shape(shape),
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveGather._call(
+        name,
+        (input,),
+        {
+            "group_size": group_size,
+            "group_key": group_key,
+            "instance_key": instance_key,
+            "shape": shape,
+            "communication_hint": communication_hint,
+            "timeout_seconds": timeout_seconds,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -51,7 +62,7 @@ class CollectiveGatherV2Inputs(OpInputs, Generic[U]):
     Nordering_token: int
 
 
-class CollectiveGatherV2(Op, Generic[T]):
+class CollectiveGatherV2(TensorOp[T]):
     """TensorFlow's `CollectiveGatherV2`: `input`, `group_size`, `group_key`,
     `instance_key`, `ordering_token` -> `data`.
 
@@ -110,9 +121,6 @@ class CollectiveGatherV2(Op, Generic[T]):
     def inputs(self) -> CollectiveGatherV2Inputs[T]:
         return CollectiveGatherV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -137,13 +145,13 @@ class CollectiveGatherV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveGatherV2[U] = CollectiveGatherV2()
+        op: CollectiveGatherV2[U] = new(CollectiveGatherV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveGatherV2",
                     None,
                     input,
@@ -159,8 +167,8 @@ class CollectiveGatherV2(Op, Generic[T]):
                     opts.is_stateless,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_size, group_key, instance_key, ordering_token),
@@ -169,7 +177,7 @@ class CollectiveGatherV2(Op, Generic[T]):
                 "timeout_seconds": opts.timeout_seconds,
                 "is_stateless": opts.is_stateless,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -177,6 +185,7 @@ DEFAULTS = CollectiveGatherV2.Options()
 MERGE = CollectiveGatherV2.Options.merge
 
 
+@explained
 def collective_gather_v2(
     input: Operand[U],
     group_size: Operand[TInt32],
@@ -184,24 +193,48 @@ def collective_gather_v2(
     instance_key: Operand[TInt32],
     ordering_token: Sequence[TensorOperand[TResource]],
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
-    is_stateless: bool = default(False),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
+    is_stateless: bool = False,
     name: str | None = None,
-) -> CollectiveGatherV2[U]:
-    """`CollectiveGatherV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveGatherV2.create` in the current scope, with
     CollectiveGatherV2.Options as keywords.
     """
-    return CollectiveGatherV2.create(
-        Scope.current(name),
-        input,
-        group_size,
-        group_key,
-        instance_key,
-        ordering_token,
-        CollectiveGatherV2.Options(
-            communication_hint=communication_hint,
-            timeout_seconds=timeout_seconds,
-            is_stateless=is_stateless,
-        ),
+    if _unknown:
+        raise CollectiveGatherV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveGatherV2",
+                name,
+                input,
+                group_size,
+                group_key,
+                instance_key,
+                ordering_token,
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+                "is_stateless",
+                flags[is_stateless],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveGatherV2._call(
+        name,
+        (input, group_size, group_key, instance_key, ordering_token),
+        {
+            "communication_hint": communication_hint,
+            "timeout_seconds": timeout_seconds,
+            "is_stateless": is_stateless,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TInt32, TResource
+    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
     from typing_extensions import Self
 
 __all__ = ["CollectiveInitializeCommunicator", "collective_initialize_communicator"]
@@ -27,7 +39,7 @@ class CollectiveInitializeCommunicatorInputs(OpInputs):
     timeout_seconds: float
 
 
-class CollectiveInitializeCommunicator(Op):
+class CollectiveInitializeCommunicator(TensorOp[TResource]):
     """TensorFlow's `CollectiveInitializeCommunicator`: `group_key`, `rank`,
     `group_size` -> `communicator`.
 
@@ -76,9 +88,6 @@ class CollectiveInitializeCommunicator(Op):
     def inputs(self) -> CollectiveInitializeCommunicatorInputs:
         return CollectiveInitializeCommunicatorInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.communicator
-
     @staticmethod
     def create(
         scope: Scope,
@@ -99,13 +108,13 @@ class CollectiveInitializeCommunicator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveInitializeCommunicator = CollectiveInitializeCommunicator()
+        op: CollectiveInitializeCommunicator = new(CollectiveInitializeCommunicator)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.communicator = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveInitializeCommunicator",
                     None,
                     group_key,
@@ -117,8 +126,8 @@ class CollectiveInitializeCommunicator(Op):
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (group_key, rank, group_size),
@@ -126,7 +135,7 @@ class CollectiveInitializeCommunicator(Op):
                 "communication_hint": opts.communication_hint,
                 "timeout_seconds": opts.timeout_seconds,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -134,24 +143,45 @@ DEFAULTS = CollectiveInitializeCommunicator.Options()
 MERGE = CollectiveInitializeCommunicator.Options.merge
 
 
+@explained
 def collective_initialize_communicator(
     group_key: Operand[TInt32],
     rank: Operand[TInt32],
     group_size: Operand[TInt32],
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveInitializeCommunicator:
-    """`CollectiveInitializeCommunicator.create` in the current scope, with
-    CollectiveInitializeCommunicator.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`communicator` of `CollectiveInitializeCommunicator.create` in the current
+    scope, with CollectiveInitializeCommunicator.Options as keywords.
     """
-    return CollectiveInitializeCommunicator.create(
-        Scope.current(name),
-        group_key,
-        rank,
-        group_size,
-        CollectiveInitializeCommunicator.Options(
-            communication_hint=communication_hint, timeout_seconds=timeout_seconds
-        ),
+    if _unknown:
+        raise CollectiveInitializeCommunicator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveInitializeCommunicator",
+                name,
+                group_key,
+                rank,
+                group_size,
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveInitializeCommunicator._call(
+        name,
+        (group_key, rank, group_size),
+        {"communication_hint": communication_hint, "timeout_seconds": timeout_seconds},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TInt32,
+        TNumber,
+    )
 
 __all__ = ["CollectivePermute", "collective_permute"]
 
@@ -27,7 +43,7 @@ class CollectivePermuteInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class CollectivePermute(Op, Generic[T]):
+class CollectivePermute(TensorOp[T]):
     """TensorFlow's `CollectivePermute`: `input`, `source_target_pairs` -> `output`.
 
     TensorFlow's own text: `CollectivePermute.tensorflow_doc()`.
@@ -50,9 +66,6 @@ class CollectivePermute(Op, Generic[T]):
     def inputs(self) -> CollectivePermuteInputs[T]:
         return CollectivePermuteInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, input: Operand[U], source_target_pairs: Operand[TInt32]
@@ -67,25 +80,45 @@ class CollectivePermute(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectivePermute[U] = CollectivePermute()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CollectivePermute[U] = new(CollectivePermute)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectivePermute",
                     None,
                     input,
                     source_target_pairs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, source_target_pairs), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, source_target_pairs), {}, fast_path_error)
 
 
+@explained
 def collective_permute(
-    input: Operand[U], source_target_pairs: Operand[TInt32], *, name: str | None = None
-) -> CollectivePermute[U]:
-    """`CollectivePermute.create` in the current scope."""
-    return CollectivePermute.create(Scope.current(name), input, source_target_pairs)
+    input: Operand[U],
+    source_target_pairs: Operand[TInt32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `CollectivePermute.create` in the current scope."""
+    if _unknown:
+        raise CollectivePermute._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "CollectivePermute", name, input, source_target_pairs
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectivePermute._call(
+        name, (input, source_target_pairs), {}, fast_path_error
+    )
+    return _result

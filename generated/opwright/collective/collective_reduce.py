@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -47,7 +57,7 @@ class CollectiveReduceInputs(OpInputs, Generic[U]):
     timeout_seconds: float
 
 
-class CollectiveReduce(Op, Generic[T]):
+class CollectiveReduce(TensorOp[T]):
     """TensorFlow's `CollectiveReduce`: `input` -> `data`.
 
     TensorFlow's own text: `CollectiveReduce.tensorflow_doc()`.
@@ -105,9 +115,6 @@ class CollectiveReduce(Op, Generic[T]):
     def inputs(self) -> CollectiveReduceInputs[T]:
         return CollectiveReduceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -136,13 +143,13 @@ class CollectiveReduce(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveReduce[U] = CollectiveReduce()
+        op: CollectiveReduce[U] = new(CollectiveReduce)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveReduce",
                     None,
                     input,
@@ -166,8 +173,8 @@ class CollectiveReduce(Op, Generic[T]):
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -182,7 +189,7 @@ class CollectiveReduce(Op, Generic[T]):
                 "communication_hint": opts.communication_hint,
                 "timeout_seconds": opts.timeout_seconds,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -190,6 +197,7 @@ DEFAULTS = CollectiveReduce.Options()
 MERGE = CollectiveReduce.Options.merge
 
 
+@explained
 def collective_reduce(
     input: Operand[U],
     group_size: int,
@@ -199,26 +207,62 @@ def collective_reduce(
     final_op: Literal["Id", "Div"],
     subdiv_offsets: Sequence[int],
     *,
-    wait_for: Sequence[int] = default(()),
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
+    wait_for: Sequence[int] = (),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveReduce[U]:
-    """`CollectiveReduce.create` in the current scope, with CollectiveReduce.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveReduce.create` in the current scope, with
+    CollectiveReduce.Options as keywords.
     """
-    return CollectiveReduce.create(
-        Scope.current(name),
-        input,
-        group_size,
-        group_key,
-        instance_key,
-        merge_op,
-        final_op,
-        subdiv_offsets,
-        CollectiveReduce.Options(
-            wait_for=wait_for,
-            communication_hint=communication_hint,
-            timeout_seconds=timeout_seconds,
-        ),
+    if _unknown:
+        raise CollectiveReduce._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveReduce",
+                name,
+                input,
+                "group_size",
+                group_size,
+                "group_key",
+                group_key,
+                "instance_key",
+                instance_key,
+                "merge_op",
+                merge_op,
+                "final_op",
+                final_op,
+                "subdiv_offsets",
+                subdiv_offsets,
+                "wait_for",
+                wait_for,
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveReduce._call(
+        name,
+        (input,),
+        {
+            "group_size": group_size,
+            "group_key": group_key,
+            "instance_key": instance_key,
+            "merge_op": merge_op,
+            "final_op": final_op,
+            "subdiv_offsets": subdiv_offsets,
+            "wait_for": wait_for,
+            "communication_hint": communication_hint,
+            "timeout_seconds": timeout_seconds,
+        },
+        fast_path_error,
     )
+    return _result

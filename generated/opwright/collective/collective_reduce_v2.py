@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -52,7 +63,7 @@ class CollectiveReduceV2Inputs(OpInputs, Generic[U]):
     max_subdivs_per_device: int
 
 
-class CollectiveReduceV2(Op, Generic[T]):
+class CollectiveReduceV2(TensorOp[T]):
     """TensorFlow's `CollectiveReduceV2`: `input`, `group_size`, `group_key`,
     `instance_key`, `ordering_token` -> `data`.
 
@@ -123,9 +134,6 @@ class CollectiveReduceV2(Op, Generic[T]):
     def inputs(self) -> CollectiveReduceV2Inputs[T]:
         return CollectiveReduceV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -154,13 +162,13 @@ class CollectiveReduceV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveReduceV2[U] = CollectiveReduceV2()
+        op: CollectiveReduceV2[U] = new(CollectiveReduceV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveReduceV2",
                     None,
                     input,
@@ -182,8 +190,8 @@ class CollectiveReduceV2(Op, Generic[T]):
                     opts.max_subdivs_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_size, group_key, instance_key, ordering_token),
@@ -195,7 +203,7 @@ class CollectiveReduceV2(Op, Generic[T]):
                 "is_stateless": opts.is_stateless,
                 "max_subdivs_per_device": opts.max_subdivs_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -203,6 +211,7 @@ DEFAULTS = CollectiveReduceV2.Options()
 MERGE = CollectiveReduceV2.Options.merge
 
 
+@explained
 def collective_reduce_v2(
     input: Operand[U],
     group_size: Operand[TInt32],
@@ -212,28 +221,58 @@ def collective_reduce_v2(
     merge_op: Literal["Min", "Max", "Mul", "Add"],
     final_op: Literal["Id", "Div"],
     *,
-    communication_hint: StringLike = default("auto"),
-    timeout_seconds: float = default(0.0),
-    is_stateless: bool = default(False),
-    max_subdivs_per_device: int = default(-1),
+    communication_hint: StringLike = "auto",
+    timeout_seconds: float = 0.0,
+    is_stateless: bool = False,
+    max_subdivs_per_device: int = -1,
     name: str | None = None,
-) -> CollectiveReduceV2[U]:
-    """`CollectiveReduceV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveReduceV2.create` in the current scope, with
     CollectiveReduceV2.Options as keywords.
     """
-    return CollectiveReduceV2.create(
-        Scope.current(name),
-        input,
-        group_size,
-        group_key,
-        instance_key,
-        ordering_token,
-        merge_op,
-        final_op,
-        CollectiveReduceV2.Options(
-            communication_hint=communication_hint,
-            timeout_seconds=timeout_seconds,
-            is_stateless=is_stateless,
-            max_subdivs_per_device=max_subdivs_per_device,
-        ),
+    if _unknown:
+        raise CollectiveReduceV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveReduceV2",
+                name,
+                input,
+                group_size,
+                group_key,
+                instance_key,
+                ordering_token,
+                "merge_op",
+                merge_op,
+                "final_op",
+                final_op,
+                "communication_hint",
+                communication_hint,
+                "timeout_seconds",
+                timeout_seconds,
+                "is_stateless",
+                flags[is_stateless],
+                "max_subdivs_per_device",
+                max_subdivs_per_device,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveReduceV2._call(
+        name,
+        (input, group_size, group_key, instance_key, ordering_token),
+        {
+            "merge_op": merge_op,
+            "final_op": final_op,
+            "communication_hint": communication_hint,
+            "timeout_seconds": timeout_seconds,
+            "is_stateless": is_stateless,
+            "max_subdivs_per_device": max_subdivs_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +52,7 @@ class CollectiveReduceV3Inputs(OpInputs, Generic[U]):
     timeout_seconds: float
 
 
-class CollectiveReduceV3(Op, Generic[T]):
+class CollectiveReduceV3(TensorOp[T]):
     """TensorFlow's `CollectiveReduceV3`: `input`, `communicator`, `group_assignment`
     -> `data`.
 
@@ -85,9 +95,6 @@ class CollectiveReduceV3(Op, Generic[T]):
     def inputs(self) -> CollectiveReduceV3Inputs[T]:
         return CollectiveReduceV3Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.data
-
     @staticmethod
     def create(
         scope: Scope,
@@ -110,13 +117,13 @@ class CollectiveReduceV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollectiveReduceV3[U] = CollectiveReduceV3()
+        op: CollectiveReduceV3[U] = new(CollectiveReduceV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.data = execute(
-                    context._context,
+                    context[CURRENT],
                     "CollectiveReduceV3",
                     None,
                     input,
@@ -128,13 +135,13 @@ class CollectiveReduceV3(Op, Generic[T]):
                     opts.timeout_seconds,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, communicator, group_assignment),
             {"reduction": reduction, "timeout_seconds": opts.timeout_seconds},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,23 +149,45 @@ DEFAULTS = CollectiveReduceV3.Options()
 MERGE = CollectiveReduceV3.Options.merge
 
 
+@explained
 def collective_reduce_v3(
     input: Operand[U],
     communicator: TensorOperand[TResource],
     group_assignment: Operand[TInt32],
     reduction: Literal["Min", "Max", "Mul", "Add"],
     *,
-    timeout_seconds: float = default(0.0),
+    timeout_seconds: float = 0.0,
     name: str | None = None,
-) -> CollectiveReduceV3[U]:
-    """`CollectiveReduceV3.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`data` of `CollectiveReduceV3.create` in the current scope, with
     CollectiveReduceV3.Options as keywords.
     """
-    return CollectiveReduceV3.create(
-        Scope.current(name),
-        input,
-        communicator,
-        group_assignment,
-        reduction,
-        CollectiveReduceV3.Options(timeout_seconds=timeout_seconds),
+    if _unknown:
+        raise CollectiveReduceV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CollectiveReduceV3",
+                name,
+                input,
+                communicator,
+                group_assignment,
+                "reduction",
+                reduction,
+                "timeout_seconds",
+                timeout_seconds,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollectiveReduceV3._call(
+        name,
+        (input, communicator, group_assignment),
+        {"reduction": reduction, "timeout_seconds": timeout_seconds},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TResource,
         TensorShape,
     )
 
@@ -32,7 +43,7 @@ class AnonymousIteratorInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class AnonymousIterator(Op):
+class AnonymousIterator(TensorOp[TResource]):
     """TensorFlow's `AnonymousIterator`: no inputs -> `handle`.
 
     TensorFlow's own text: `AnonymousIterator.tensorflow_doc()`.
@@ -52,9 +63,6 @@ class AnonymousIterator(Op):
     def inputs(self) -> AnonymousIteratorInputs:
         return AnonymousIteratorInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -71,35 +79,61 @@ class AnonymousIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousIterator = AnonymousIterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousIterator = new(AnonymousIterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "AnonymousIterator",
                     None,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def anonymous_iterator(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> AnonymousIterator:
-    """`AnonymousIterator.create` in the current scope."""
-    return AnonymousIterator.create(Scope.current(name), output_types, output_shapes)
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `AnonymousIterator.create` in the current scope."""
+    if _unknown:
+        raise AnonymousIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AnonymousIterator",
+                name,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousIterator._call(
+        name,
+        (),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
+    )
+    return _result

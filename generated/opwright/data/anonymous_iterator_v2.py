@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
         TensorShape,
     )
 
-__all__ = ["AnonymousIteratorV2", "anonymous_iterator_v2"]
+__all__ = ["AnonymousIteratorV2", "AnonymousIteratorV2Outputs", "anonymous_iterator_v2"]
 
 
 class AnonymousIteratorV2Inputs(OpInputs):
@@ -31,6 +42,13 @@ class AnonymousIteratorV2Inputs(OpInputs):
 
     output_types: tuple[DType, ...]
     output_shapes: tuple[TensorShape, ...]
+
+
+class AnonymousIteratorV2Outputs(NamedTuple):
+    """Outputs of AnonymousIteratorV2, as `anonymous_iterator_v2` returns them."""
+
+    handle: Output[TResource]
+    deleter: Output[TVariant]
 
 
 class AnonymousIteratorV2(Op):
@@ -50,6 +68,7 @@ class AnonymousIteratorV2(Op):
     handle: Output[TResource]
     deleter: Output[TVariant]
     Inputs = AnonymousIteratorV2Inputs
+    Outputs = AnonymousIteratorV2Outputs
 
     @property
     def inputs(self) -> AnonymousIteratorV2Inputs:
@@ -71,35 +90,63 @@ class AnonymousIteratorV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousIteratorV2 = AnonymousIteratorV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousIteratorV2 = new(AnonymousIteratorV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle, op.deleter = execute(
-                    context._context,
+                    context[CURRENT],
                     "AnonymousIteratorV2",
                     None,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def anonymous_iterator_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> AnonymousIteratorV2:
-    """`AnonymousIteratorV2.create` in the current scope."""
-    return AnonymousIteratorV2.create(Scope.current(name), output_types, output_shapes)
+    **_unknown: Never,
+) -> AnonymousIteratorV2Outputs:
+    """The outputs of `AnonymousIteratorV2.create` in the current scope."""
+    if _unknown:
+        raise AnonymousIteratorV2._unknown(_unknown)
+    fast_path_error = None
+    _result: AnonymousIteratorV2Outputs
+    if executing_eagerly():
+        try:
+            _result = AnonymousIteratorV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "AnonymousIteratorV2",
+                    name,
+                    "output_types",
+                    as_dtypes(output_types),
+                    "output_shapes",
+                    as_shapes(output_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousIteratorV2._call(
+        name,
+        (),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
+    )
+    return _result

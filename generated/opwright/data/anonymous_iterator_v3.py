@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TResource,
         TensorShape,
     )
 
@@ -32,7 +43,7 @@ class AnonymousIteratorV3Inputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class AnonymousIteratorV3(Op):
+class AnonymousIteratorV3(TensorOp[TResource]):
     """TensorFlow's `AnonymousIteratorV3`: no inputs -> `handle`.
 
     TensorFlow's own text: `AnonymousIteratorV3.tensorflow_doc()`.
@@ -52,9 +63,6 @@ class AnonymousIteratorV3(Op):
     def inputs(self) -> AnonymousIteratorV3Inputs:
         return AnonymousIteratorV3Inputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -71,35 +79,61 @@ class AnonymousIteratorV3(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousIteratorV3 = AnonymousIteratorV3()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousIteratorV3 = new(AnonymousIteratorV3)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "AnonymousIteratorV3",
                     None,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def anonymous_iterator_v3(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> AnonymousIteratorV3:
-    """`AnonymousIteratorV3.create` in the current scope."""
-    return AnonymousIteratorV3.create(Scope.current(name), output_types, output_shapes)
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `AnonymousIteratorV3.create` in the current scope."""
+    if _unknown:
+        raise AnonymousIteratorV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AnonymousIteratorV3",
+                name,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousIteratorV3._call(
+        name,
+        (),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
+    )
+    return _result

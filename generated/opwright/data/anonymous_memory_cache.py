@@ -5,18 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant
+    from opwright_runtime.gencode import Output, TResource, TVariant
 
-__all__ = ["AnonymousMemoryCache", "anonymous_memory_cache"]
+__all__ = [
+    "AnonymousMemoryCache",
+    "AnonymousMemoryCacheOutputs",
+    "anonymous_memory_cache",
+]
 
 
 class AnonymousMemoryCacheInputs(OpInputs):
     """Inputs and attributes of AnonymousMemoryCache in a graph."""
+
+
+class AnonymousMemoryCacheOutputs(NamedTuple):
+    """Outputs of AnonymousMemoryCache, as `anonymous_memory_cache` returns them."""
+
+    handle: Output[TResource]
+    deleter: Output[TVariant]
 
 
 class AnonymousMemoryCache(Op):
@@ -36,6 +57,7 @@ class AnonymousMemoryCache(Op):
     handle: Output[TResource]
     deleter: Output[TVariant]
     Inputs = AnonymousMemoryCacheInputs
+    Outputs = AnonymousMemoryCacheOutputs
 
     @property
     def inputs(self) -> AnonymousMemoryCacheInputs:
@@ -51,19 +73,35 @@ class AnonymousMemoryCache(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousMemoryCache = AnonymousMemoryCache()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousMemoryCache = new(AnonymousMemoryCache)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle, op.deleter = execute(
-                    context._context, "AnonymousMemoryCache", None
+                    context[CURRENT], "AnonymousMemoryCache", None
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def anonymous_memory_cache(*, name: str | None = None) -> AnonymousMemoryCache:
-    """`AnonymousMemoryCache.create` in the current scope."""
-    return AnonymousMemoryCache.create(Scope.current(name))
+@explained
+def anonymous_memory_cache(
+    *, name: str | None = None, **_unknown: Never
+) -> AnonymousMemoryCacheOutputs:
+    """The outputs of `AnonymousMemoryCache.create` in the current scope."""
+    if _unknown:
+        raise AnonymousMemoryCache._unknown(_unknown)
+    fast_path_error = None
+    _result: AnonymousMemoryCacheOutputs
+    if executing_eagerly():
+        try:
+            _result = AnonymousMemoryCacheOutputs._make(
+                execute(context[CURRENT], "AnonymousMemoryCache", name)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousMemoryCache._call(name, (), {}, fast_path_error)
+    return _result

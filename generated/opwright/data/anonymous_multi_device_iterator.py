@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
@@ -24,7 +35,11 @@ if TYPE_CHECKING:
         TensorShape,
     )
 
-__all__ = ["AnonymousMultiDeviceIterator", "anonymous_multi_device_iterator"]
+__all__ = [
+    "AnonymousMultiDeviceIterator",
+    "AnonymousMultiDeviceIteratorOutputs",
+    "anonymous_multi_device_iterator",
+]
 
 
 class AnonymousMultiDeviceIteratorInputs(OpInputs):
@@ -33,6 +48,13 @@ class AnonymousMultiDeviceIteratorInputs(OpInputs):
     devices: tuple[StringLike, ...]
     output_types: tuple[DType, ...]
     output_shapes: tuple[TensorShape, ...]
+
+
+class AnonymousMultiDeviceIteratorOutputs(NamedTuple):
+    """Outputs of AnonymousMultiDeviceIterator, as `anonymous_multi_device_iterator` returns them."""
+
+    handle: Output[TResource]
+    deleter: Output[TVariant]
 
 
 class AnonymousMultiDeviceIterator(Op):
@@ -52,6 +74,7 @@ class AnonymousMultiDeviceIterator(Op):
     handle: Output[TResource]
     deleter: Output[TVariant]
     Inputs = AnonymousMultiDeviceIteratorInputs
+    Outputs = AnonymousMultiDeviceIteratorOutputs
 
     @property
     def inputs(self) -> AnonymousMultiDeviceIteratorInputs:
@@ -75,12 +98,12 @@ class AnonymousMultiDeviceIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousMultiDeviceIterator = AnonymousMultiDeviceIterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousMultiDeviceIterator = new(AnonymousMultiDeviceIterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle, op.deleter = execute(
-                    context._context,
+                    context[CURRENT],
                     "AnonymousMultiDeviceIterator",
                     None,
                     "devices",
@@ -88,11 +111,11 @@ class AnonymousMultiDeviceIterator(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -101,18 +124,50 @@ class AnonymousMultiDeviceIterator(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def anonymous_multi_device_iterator(
     devices: Sequence[StringLike],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> AnonymousMultiDeviceIterator:
-    """`AnonymousMultiDeviceIterator.create` in the current scope."""
-    return AnonymousMultiDeviceIterator.create(
-        Scope.current(name), devices, output_types, output_shapes
+    **_unknown: Never,
+) -> AnonymousMultiDeviceIteratorOutputs:
+    """The outputs of `AnonymousMultiDeviceIterator.create` in the current scope."""
+    if _unknown:
+        raise AnonymousMultiDeviceIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: AnonymousMultiDeviceIteratorOutputs
+    if executing_eagerly():
+        try:
+            _result = AnonymousMultiDeviceIteratorOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "AnonymousMultiDeviceIterator",
+                    name,
+                    "devices",
+                    devices,
+                    "output_types",
+                    as_dtypes(output_types),
+                    "output_shapes",
+                    as_shapes(output_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousMultiDeviceIterator._call(
+        name,
+        (),
+        {
+            "devices": devices,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

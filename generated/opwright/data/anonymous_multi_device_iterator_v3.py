@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TResource,
         TensorShape,
     )
 
@@ -34,7 +45,7 @@ class AnonymousMultiDeviceIteratorV3Inputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class AnonymousMultiDeviceIteratorV3(Op):
+class AnonymousMultiDeviceIteratorV3(TensorOp[TResource]):
     """TensorFlow's `AnonymousMultiDeviceIteratorV3`: no inputs -> `handle`.
 
     TensorFlow's own text: `AnonymousMultiDeviceIteratorV3.tensorflow_doc()`.
@@ -54,9 +65,6 @@ class AnonymousMultiDeviceIteratorV3(Op):
     def inputs(self) -> AnonymousMultiDeviceIteratorV3Inputs:
         return AnonymousMultiDeviceIteratorV3Inputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -75,12 +83,12 @@ class AnonymousMultiDeviceIteratorV3(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousMultiDeviceIteratorV3 = AnonymousMultiDeviceIteratorV3()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousMultiDeviceIteratorV3 = new(AnonymousMultiDeviceIteratorV3)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "AnonymousMultiDeviceIteratorV3",
                     None,
                     "devices",
@@ -88,11 +96,11 @@ class AnonymousMultiDeviceIteratorV3(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -101,18 +109,48 @@ class AnonymousMultiDeviceIteratorV3(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def anonymous_multi_device_iterator_v3(
     devices: Sequence[StringLike],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> AnonymousMultiDeviceIteratorV3:
-    """`AnonymousMultiDeviceIteratorV3.create` in the current scope."""
-    return AnonymousMultiDeviceIteratorV3.create(
-        Scope.current(name), devices, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `AnonymousMultiDeviceIteratorV3.create` in the current scope."""
+    if _unknown:
+        raise AnonymousMultiDeviceIteratorV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AnonymousMultiDeviceIteratorV3",
+                name,
+                "devices",
+                devices,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousMultiDeviceIteratorV3._call(
+        name,
+        (),
+        {
+            "devices": devices,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

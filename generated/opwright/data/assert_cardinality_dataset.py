@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -37,7 +48,7 @@ class AssertCardinalityDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class AssertCardinalityDataset(Op):
+class AssertCardinalityDataset(TensorOp[TVariant]):
     """TensorFlow's `AssertCardinalityDataset`: `input_dataset`, `cardinality` ->
     `handle`.
 
@@ -55,9 +66,6 @@ class AssertCardinalityDataset(Op):
     @property
     def inputs(self) -> AssertCardinalityDatasetInputs:
         return AssertCardinalityDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -79,12 +87,12 @@ class AssertCardinalityDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AssertCardinalityDataset = AssertCardinalityDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AssertCardinalityDataset = new(AssertCardinalityDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "AssertCardinalityDataset",
                     None,
                     input_dataset,
@@ -92,19 +100,20 @@ class AssertCardinalityDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, cardinality),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def assert_cardinality_dataset(
     input_dataset: TensorOperand[TVariant],
     cardinality: Operand[TInt64],
@@ -112,8 +121,33 @@ def assert_cardinality_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> AssertCardinalityDataset:
-    """`AssertCardinalityDataset.create` in the current scope."""
-    return AssertCardinalityDataset.create(
-        Scope.current(name), input_dataset, cardinality, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `AssertCardinalityDataset.create` in the current scope."""
+    if _unknown:
+        raise AssertCardinalityDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AssertCardinalityDataset",
+                name,
+                input_dataset,
+                cardinality,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AssertCardinalityDataset._call(
+        name,
+        (input_dataset, cardinality),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,23 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -42,7 +54,7 @@ class AutoShardDatasetInputs(OpInputs):
     num_replicas: int
 
 
-class AutoShardDataset(Op):
+class AutoShardDataset(TensorOp[TVariant]):
     """TensorFlow's `AutoShardDataset`: `input_dataset`, `num_workers`, `index` ->
     `handle`.
 
@@ -87,9 +99,6 @@ class AutoShardDataset(Op):
     def inputs(self) -> AutoShardDatasetInputs:
         return AutoShardDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -114,13 +123,13 @@ class AutoShardDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AutoShardDataset = AutoShardDataset()
+        op: AutoShardDataset = new(AutoShardDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "AutoShardDataset",
                     None,
                     input_dataset,
@@ -131,13 +140,13 @@ class AutoShardDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "num_replicas",
                     opts.num_replicas,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_workers, index),
@@ -147,7 +156,7 @@ class AutoShardDataset(Op):
                 "output_shapes": output_shapes,
                 "num_replicas": opts.num_replicas,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -155,6 +164,7 @@ DEFAULTS = AutoShardDataset.Options()
 MERGE = AutoShardDataset.Options.merge
 
 
+@explained
 def auto_shard_dataset(
     input_dataset: TensorOperand[TVariant],
     num_workers: Operand[TInt64],
@@ -162,21 +172,48 @@ def auto_shard_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    auto_shard_policy: int = default(0),
-    num_replicas: int = default(0),
+    auto_shard_policy: int = 0,
+    num_replicas: int = 0,
     name: str | None = None,
-) -> AutoShardDataset:
-    """`AutoShardDataset.create` in the current scope, with AutoShardDataset.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `AutoShardDataset.create` in the current scope, with
+    AutoShardDataset.Options as keywords.
     """
-    return AutoShardDataset.create(
-        Scope.current(name),
-        input_dataset,
-        num_workers,
-        index,
-        output_types,
-        output_shapes,
-        AutoShardDataset.Options(
-            auto_shard_policy=auto_shard_policy, num_replicas=num_replicas
-        ),
+    if _unknown:
+        raise AutoShardDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AutoShardDataset",
+                name,
+                input_dataset,
+                num_workers,
+                index,
+                "auto_shard_policy",
+                auto_shard_policy,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "num_replicas",
+                num_replicas,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AutoShardDataset._call(
+        name,
+        (input_dataset, num_workers, index),
+        {
+            "auto_shard_policy": auto_shard_policy,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "num_replicas": num_replicas,
+        },
+        fast_path_error,
     )
+    return _result

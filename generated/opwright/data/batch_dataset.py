@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +53,7 @@ class BatchDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class BatchDataset(Op):
+class BatchDataset(TensorOp[TVariant]):
     """TensorFlow's `BatchDataset`: `input_dataset`, `batch_size` -> `handle`.
 
     TensorFlow's own text: `BatchDataset.tensorflow_doc()`.
@@ -79,9 +91,6 @@ class BatchDataset(Op):
     def inputs(self) -> BatchDatasetInputs:
         return BatchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -104,13 +113,13 @@ class BatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchDataset = BatchDataset()
+        op: BatchDataset = new(BatchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchDataset",
                     None,
                     input_dataset,
@@ -118,13 +127,13 @@ class BatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_size),
@@ -133,7 +142,7 @@ class BatchDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +150,50 @@ DEFAULTS = BatchDataset.Options()
 MERGE = BatchDataset.Options.merge
 
 
+@explained
 def batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> BatchDataset:
-    """`BatchDataset.create` in the current scope, with BatchDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `BatchDataset.create` in the current scope, with
+    BatchDataset.Options as keywords.
     """
-    return BatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        batch_size,
-        output_types,
-        output_shapes,
-        BatchDataset.Options(metadata=metadata),
+    if _unknown:
+        raise BatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchDataset",
+                name,
+                input_dataset,
+                batch_size,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchDataset._call(
+        name,
+        (input_dataset, batch_size),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

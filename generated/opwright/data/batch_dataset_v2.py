@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +37,6 @@ if TYPE_CHECKING:
         StringLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -44,7 +57,7 @@ class BatchDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class BatchDatasetV2(Op):
+class BatchDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `BatchDatasetV2`: `input_dataset`, `batch_size`, `drop_remainder`
     -> `handle`.
 
@@ -89,9 +102,6 @@ class BatchDatasetV2(Op):
     def inputs(self) -> BatchDatasetV2Inputs:
         return BatchDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -116,13 +126,13 @@ class BatchDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchDatasetV2 = BatchDatasetV2()
+        op: BatchDatasetV2 = new(BatchDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchDatasetV2",
                     None,
                     input_dataset,
@@ -133,13 +143,13 @@ class BatchDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_size, drop_remainder),
@@ -149,7 +159,7 @@ class BatchDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,6 +167,7 @@ DEFAULTS = BatchDatasetV2.Options()
 MERGE = BatchDatasetV2.Options.merge
 
 
+@explained
 def batch_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],
@@ -164,19 +175,48 @@ def batch_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    parallel_copy: bool = default(False),
-    metadata: StringLike = default(""),
+    parallel_copy: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> BatchDatasetV2:
-    """`BatchDatasetV2.create` in the current scope, with BatchDatasetV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `BatchDatasetV2.create` in the current scope, with
+    BatchDatasetV2.Options as keywords.
     """
-    return BatchDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        batch_size,
-        drop_remainder,
-        output_types,
-        output_shapes,
-        BatchDatasetV2.Options(parallel_copy=parallel_copy, metadata=metadata),
+    if _unknown:
+        raise BatchDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchDatasetV2",
+                name,
+                input_dataset,
+                batch_size,
+                drop_remainder,
+                "parallel_copy",
+                flags[parallel_copy],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchDatasetV2._call(
+        name,
+        (input_dataset, batch_size, drop_remainder),
+        {
+            "parallel_copy": parallel_copy,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -37,7 +48,7 @@ class BytesProducedStatsDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class BytesProducedStatsDataset(Op):
+class BytesProducedStatsDataset(TensorOp[TVariant]):
     """TensorFlow's `BytesProducedStatsDataset`: `input_dataset`, `tag` -> `handle`.
 
     TensorFlow's own text: `BytesProducedStatsDataset.tensorflow_doc()`.
@@ -55,14 +66,11 @@ class BytesProducedStatsDataset(Op):
     def inputs(self) -> BytesProducedStatsDatasetInputs:
         return BytesProducedStatsDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        tag: Operand[TString],
+        tag: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> BytesProducedStatsDataset:
@@ -78,12 +86,12 @@ class BytesProducedStatsDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BytesProducedStatsDataset = BytesProducedStatsDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BytesProducedStatsDataset = new(BytesProducedStatsDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "BytesProducedStatsDataset",
                     None,
                     input_dataset,
@@ -91,28 +99,54 @@ class BytesProducedStatsDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, tag),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def bytes_produced_stats_dataset(
     input_dataset: TensorOperand[TVariant],
-    tag: Operand[TString],
+    tag: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> BytesProducedStatsDataset:
-    """`BytesProducedStatsDataset.create` in the current scope."""
-    return BytesProducedStatsDataset.create(
-        Scope.current(name), input_dataset, tag, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `BytesProducedStatsDataset.create` in the current scope."""
+    if _unknown:
+        raise BytesProducedStatsDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BytesProducedStatsDataset",
+                name,
+                input_dataset,
+                tag,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BytesProducedStatsDataset._call(
+        name,
+        (input_dataset, tag),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,24 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +53,7 @@ class CacheDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class CacheDataset(Op):
+class CacheDataset(TensorOp[TVariant]):
     """TensorFlow's `CacheDataset`: `input_dataset`, `filename` -> `handle`.
 
     TensorFlow's own text: `CacheDataset.tensorflow_doc()`.
@@ -79,14 +91,11 @@ class CacheDataset(Op):
     def inputs(self) -> CacheDatasetInputs:
         return CacheDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        filename: Operand[TString],
+        filename: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
@@ -104,13 +113,13 @@ class CacheDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CacheDataset = CacheDataset()
+        op: CacheDataset = new(CacheDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "CacheDataset",
                     None,
                     input_dataset,
@@ -118,13 +127,13 @@ class CacheDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, filename),
@@ -133,7 +142,7 @@ class CacheDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +150,50 @@ DEFAULTS = CacheDataset.Options()
 MERGE = CacheDataset.Options.merge
 
 
+@explained
 def cache_dataset(
     input_dataset: TensorOperand[TVariant],
-    filename: Operand[TString],
+    filename: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> CacheDataset:
-    """`CacheDataset.create` in the current scope, with CacheDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `CacheDataset.create` in the current scope, with
+    CacheDataset.Options as keywords.
     """
-    return CacheDataset.create(
-        Scope.current(name),
-        input_dataset,
-        filename,
-        output_types,
-        output_shapes,
-        CacheDataset.Options(metadata=metadata),
+    if _unknown:
+        raise CacheDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CacheDataset",
+                name,
+                input_dataset,
+                filename,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CacheDataset._call(
+        name,
+        (input_dataset, filename),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TResource,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -43,7 +55,7 @@ class CacheDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class CacheDatasetV2(Op):
+class CacheDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `CacheDatasetV2`: `input_dataset`, `filename`, `cache` ->
     `handle`.
 
@@ -84,14 +96,11 @@ class CacheDatasetV2(Op):
     def inputs(self) -> CacheDatasetV2Inputs:
         return CacheDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        filename: Operand[TString],
+        filename: StringOperand,
         cache: TensorOperand[TResource],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -111,13 +120,13 @@ class CacheDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CacheDatasetV2 = CacheDatasetV2()
+        op: CacheDatasetV2 = new(CacheDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "CacheDatasetV2",
                     None,
                     input_dataset,
@@ -126,13 +135,13 @@ class CacheDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, filename, cache),
@@ -141,7 +150,7 @@ class CacheDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,25 +158,52 @@ DEFAULTS = CacheDatasetV2.Options()
 MERGE = CacheDatasetV2.Options.merge
 
 
+@explained
 def cache_dataset_v2(
     input_dataset: TensorOperand[TVariant],
-    filename: Operand[TString],
+    filename: StringOperand,
     cache: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> CacheDatasetV2:
-    """`CacheDatasetV2.create` in the current scope, with CacheDatasetV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `CacheDatasetV2.create` in the current scope, with
+    CacheDatasetV2.Options as keywords.
     """
-    return CacheDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        filename,
-        cache,
-        output_types,
-        output_shapes,
-        CacheDatasetV2.Options(metadata=metadata),
+    if _unknown:
+        raise CacheDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CacheDatasetV2",
+                name,
+                input_dataset,
+                filename,
+                cache,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CacheDatasetV2._call(
+        name,
+        (input_dataset, filename, cache),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,24 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -45,7 +57,7 @@ class ChooseFastestBranchDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ChooseFastestBranchDataset(Op):
+class ChooseFastestBranchDataset(TensorOp[TVariant]):
     """TensorFlow's `ChooseFastestBranchDataset`: `input_dataset`, `ratio_numerator`,
     `ratio_denominator`, `other_arguments` -> `handle`.
 
@@ -64,16 +76,13 @@ class ChooseFastestBranchDataset(Op):
     def inputs(self) -> ChooseFastestBranchDatasetInputs:
         return ChooseFastestBranchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         ratio_numerator: Operand[TInt64],
         ratio_denominator: Operand[TInt64],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         num_elements_per_branch: int,
         branches: Sequence[FunctionLike],
         other_arguments_lengths: Sequence[int],
@@ -97,12 +106,12 @@ class ChooseFastestBranchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ChooseFastestBranchDataset = ChooseFastestBranchDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ChooseFastestBranchDataset = new(ChooseFastestBranchDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ChooseFastestBranchDataset",
                     None,
                     input_dataset,
@@ -118,11 +127,11 @@ class ChooseFastestBranchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, ratio_numerator, ratio_denominator, other_arguments),
@@ -133,15 +142,16 @@ class ChooseFastestBranchDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def choose_fastest_branch_dataset(
     input_dataset: TensorOperand[TVariant],
     ratio_numerator: Operand[TInt64],
     ratio_denominator: Operand[TInt64],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     num_elements_per_branch: int,
     branches: Sequence[FunctionLike],
     other_arguments_lengths: Sequence[int],
@@ -149,17 +159,47 @@ def choose_fastest_branch_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ChooseFastestBranchDataset:
-    """`ChooseFastestBranchDataset.create` in the current scope."""
-    return ChooseFastestBranchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        ratio_numerator,
-        ratio_denominator,
-        other_arguments,
-        num_elements_per_branch,
-        branches,
-        other_arguments_lengths,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ChooseFastestBranchDataset.create` in the current scope."""
+    if _unknown:
+        raise ChooseFastestBranchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ChooseFastestBranchDataset",
+                name,
+                input_dataset,
+                ratio_numerator,
+                ratio_denominator,
+                other_arguments,
+                "num_elements_per_branch",
+                num_elements_per_branch,
+                "branches",
+                branches,
+                "other_arguments_lengths",
+                other_arguments_lengths,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ChooseFastestBranchDataset._call(
+        name,
+        (input_dataset, ratio_numerator, ratio_denominator, other_arguments),
+        {
+            "num_elements_per_branch": num_elements_per_branch,
+            "branches": branches,
+            "other_arguments_lengths": other_arguments_lengths,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

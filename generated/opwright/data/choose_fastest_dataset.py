@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -36,7 +47,7 @@ class ChooseFastestDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ChooseFastestDataset(Op):
+class ChooseFastestDataset(TensorOp[TVariant]):
     """TensorFlow's `ChooseFastestDataset`: `input_datasets` -> `handle`.
 
     TensorFlow's own text: `ChooseFastestDataset.tensorflow_doc()`.
@@ -53,9 +64,6 @@ class ChooseFastestDataset(Op):
     @property
     def inputs(self) -> ChooseFastestDatasetInputs:
         return ChooseFastestDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -77,12 +85,12 @@ class ChooseFastestDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ChooseFastestDataset = ChooseFastestDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ChooseFastestDataset = new(ChooseFastestDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ChooseFastestDataset",
                     None,
                     input_datasets,
@@ -91,11 +99,11 @@ class ChooseFastestDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_datasets,),
@@ -104,10 +112,11 @@ class ChooseFastestDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def choose_fastest_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     num_experiments: int,
@@ -115,12 +124,38 @@ def choose_fastest_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ChooseFastestDataset:
-    """`ChooseFastestDataset.create` in the current scope."""
-    return ChooseFastestDataset.create(
-        Scope.current(name),
-        input_datasets,
-        num_experiments,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ChooseFastestDataset.create` in the current scope."""
+    if _unknown:
+        raise ChooseFastestDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ChooseFastestDataset",
+                name,
+                input_datasets,
+                "num_experiments",
+                num_experiments,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ChooseFastestDataset._call(
+        name,
+        (input_datasets,),
+        {
+            "num_experiments": num_experiments,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TVariant
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output
 
 __all__ = ["CompressElement", "compress_element"]
 
@@ -24,7 +35,7 @@ class CompressElementInputs(OpInputs):
     input_types: tuple[DType, ...]
 
 
-class CompressElement(Op):
+class CompressElement(TensorOp[TVariant]):
     """TensorFlow's `CompressElement`: `components` -> `compressed`.
 
     TensorFlow's own text: `CompressElement.tensorflow_doc()`.
@@ -42,12 +53,9 @@ class CompressElement(Op):
     def inputs(self) -> CompressElementInputs:
         return CompressElementInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.compressed
-
     @staticmethod
     def create(
-        scope: Scope, components: Sequence[Operand[AnyDType]]
+        scope: Scope, components: Sequence[AnyOperand[AnyDType]]
     ) -> CompressElement:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -58,21 +66,36 @@ class CompressElement(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CompressElement = CompressElement()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CompressElement = new(CompressElement)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.compressed = execute(
-                    context._context, "CompressElement", None, components
+                    context[CURRENT], "CompressElement", None, components
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (components,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (components,), {}, fast_path_error)
 
 
+@explained
 def compress_element(
-    components: Sequence[Operand[AnyDType]], *, name: str | None = None
-) -> CompressElement:
-    """`CompressElement.create` in the current scope."""
-    return CompressElement.create(Scope.current(name), components)
+    components: Sequence[AnyOperand[AnyDType]],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`compressed` of `CompressElement.create` in the current scope."""
+    if _unknown:
+        raise CompressElement._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "CompressElement", name, components)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CompressElement._call(name, (components,), {}, fast_path_error)
+    return _result

@@ -5,22 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +51,7 @@ class ConcatenateDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ConcatenateDataset(Op):
+class ConcatenateDataset(TensorOp[TVariant]):
     """TensorFlow's `ConcatenateDataset`: `input_dataset`, `another_dataset` ->
     `handle`.
 
@@ -78,9 +90,6 @@ class ConcatenateDataset(Op):
     def inputs(self) -> ConcatenateDatasetInputs:
         return ConcatenateDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -103,13 +112,13 @@ class ConcatenateDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConcatenateDataset = ConcatenateDataset()
+        op: ConcatenateDataset = new(ConcatenateDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ConcatenateDataset",
                     None,
                     input_dataset,
@@ -117,13 +126,13 @@ class ConcatenateDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, another_dataset),
@@ -132,7 +141,7 @@ class ConcatenateDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,23 +149,50 @@ DEFAULTS = ConcatenateDataset.Options()
 MERGE = ConcatenateDataset.Options.merge
 
 
+@explained
 def concatenate_dataset(
     input_dataset: TensorOperand[TVariant],
     another_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ConcatenateDataset:
-    """`ConcatenateDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ConcatenateDataset.create` in the current scope, with
     ConcatenateDataset.Options as keywords.
     """
-    return ConcatenateDataset.create(
-        Scope.current(name),
-        input_dataset,
-        another_dataset,
-        output_types,
-        output_shapes,
-        ConcatenateDataset.Options(metadata=metadata),
+    if _unknown:
+        raise ConcatenateDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ConcatenateDataset",
+                name,
+                input_dataset,
+                another_dataset,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConcatenateDataset._call(
+        name,
+        (input_dataset, another_dataset),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

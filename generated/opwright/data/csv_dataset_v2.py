@@ -5,23 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TBool,
         TInt64,
         TString,
-        TVariant,
         TensorShape,
     )
 
@@ -45,7 +58,7 @@ class CSVDatasetV2Inputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class CSVDatasetV2(Op):
+class CSVDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `CSVDatasetV2`: `filenames`, `compression_type`, `buffer_size`,
     `header`, `field_delim`, `use_quote_delim`, `na_value`, `select_cols`,
     `record_defaults`, `exclude_cols` -> `handle`.
@@ -67,21 +80,18 @@ class CSVDatasetV2(Op):
     def inputs(self) -> CSVDatasetV2Inputs:
         return CSVDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        filenames: Operand[TString],
-        compression_type: Operand[TString],
+        filenames: StringOperand,
+        compression_type: StringOperand,
         buffer_size: Operand[TInt64],
         header: Operand[TBool],
-        field_delim: Operand[TString],
+        field_delim: StringOperand,
         use_quote_delim: Operand[TBool],
-        na_value: Operand[TString],
+        na_value: StringOperand,
         select_cols: Operand[TInt64],
-        record_defaults: Sequence[Operand[AnyDType]],
+        record_defaults: Sequence[AnyOperand[AnyDType]],
         exclude_cols: Operand[TInt64],
         output_shapes: Sequence[ShapeLike],
     ) -> CSVDatasetV2:
@@ -104,12 +114,12 @@ class CSVDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CSVDatasetV2 = CSVDatasetV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CSVDatasetV2 = new(CSVDatasetV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "CSVDatasetV2",
                     None,
                     filenames,
@@ -123,11 +133,11 @@ class CSVDatasetV2(Op):
                     record_defaults,
                     exclude_cols,
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -143,37 +153,69 @@ class CSVDatasetV2(Op):
                 exclude_cols,
             ),
             {"output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def csv_dataset_v2(
-    filenames: Operand[TString],
-    compression_type: Operand[TString],
+    filenames: StringOperand,
+    compression_type: StringOperand,
     buffer_size: Operand[TInt64],
     header: Operand[TBool],
-    field_delim: Operand[TString],
+    field_delim: StringOperand,
     use_quote_delim: Operand[TBool],
-    na_value: Operand[TString],
+    na_value: StringOperand,
     select_cols: Operand[TInt64],
-    record_defaults: Sequence[Operand[AnyDType]],
+    record_defaults: Sequence[AnyOperand[AnyDType]],
     exclude_cols: Operand[TInt64],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> CSVDatasetV2:
-    """`CSVDatasetV2.create` in the current scope."""
-    return CSVDatasetV2.create(
-        Scope.current(name),
-        filenames,
-        compression_type,
-        buffer_size,
-        header,
-        field_delim,
-        use_quote_delim,
-        na_value,
-        select_cols,
-        record_defaults,
-        exclude_cols,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `CSVDatasetV2.create` in the current scope."""
+    if _unknown:
+        raise CSVDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CSVDatasetV2",
+                name,
+                filenames,
+                compression_type,
+                buffer_size,
+                header,
+                field_delim,
+                use_quote_delim,
+                na_value,
+                select_cols,
+                record_defaults,
+                exclude_cols,
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CSVDatasetV2._call(
+        name,
+        (
+            filenames,
+            compression_type,
+            buffer_size,
+            header,
+            field_delim,
+            use_quote_delim,
+            na_value,
+            select_cols,
+            record_defaults,
+            exclude_cols,
+        ),
+        {"output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,26 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TInt64,
         TResource,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -51,7 +64,7 @@ class DataServiceDatasetInputs(OpInputs):
     cross_trainer_cache_options: StringLike
 
 
-class DataServiceDataset(Op):
+class DataServiceDataset(TensorOp[TVariant]):
     """TensorFlow's `DataServiceDataset`: `dataset_id`, `processing_mode`, `address`,
     `protocol`, `job_name`, `max_outstanding_requests`, `iteration_counter` ->
     `handle`.
@@ -129,17 +142,14 @@ class DataServiceDataset(Op):
     def inputs(self) -> DataServiceDatasetInputs:
         return DataServiceDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         dataset_id: Operand[TInt64],
-        processing_mode: Operand[TString],
-        address: Operand[TString],
-        protocol: Operand[TString],
-        job_name: Operand[TString],
+        processing_mode: StringOperand,
+        address: StringOperand,
+        protocol: StringOperand,
+        job_name: StringOperand,
         max_outstanding_requests: Operand[TInt64],
         iteration_counter: TensorOperand[TResource],
         output_types: Sequence[AnyDTypeLike],
@@ -164,13 +174,13 @@ class DataServiceDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DataServiceDataset = DataServiceDataset()
+        op: DataServiceDataset = new(DataServiceDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "DataServiceDataset",
                     None,
                     dataset_id,
@@ -185,7 +195,7 @@ class DataServiceDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "data_transfer_protocol",
                     opts.data_transfer_protocol,
                     "target_workers",
@@ -194,8 +204,8 @@ class DataServiceDataset(Op):
                     opts.cross_trainer_cache_options,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -215,7 +225,7 @@ class DataServiceDataset(Op):
                 "target_workers": opts.target_workers,
                 "cross_trainer_cache_options": opts.cross_trainer_cache_options,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -223,41 +233,80 @@ DEFAULTS = DataServiceDataset.Options()
 MERGE = DataServiceDataset.Options.merge
 
 
+@explained
 def data_service_dataset(
     dataset_id: Operand[TInt64],
-    processing_mode: Operand[TString],
-    address: Operand[TString],
-    protocol: Operand[TString],
-    job_name: Operand[TString],
+    processing_mode: StringOperand,
+    address: StringOperand,
+    protocol: StringOperand,
+    job_name: StringOperand,
     max_outstanding_requests: Operand[TInt64],
     iteration_counter: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    task_refresh_interval_hint_ms: int = default(-1),
-    data_transfer_protocol: StringLike = default(""),
-    target_workers: StringLike = default("AUTO"),
-    cross_trainer_cache_options: StringLike = default(""),
+    task_refresh_interval_hint_ms: int = -1,
+    data_transfer_protocol: StringLike = "",
+    target_workers: StringLike = "AUTO",
+    cross_trainer_cache_options: StringLike = "",
     name: str | None = None,
-) -> DataServiceDataset:
-    """`DataServiceDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `DataServiceDataset.create` in the current scope, with
     DataServiceDataset.Options as keywords.
     """
-    return DataServiceDataset.create(
-        Scope.current(name),
-        dataset_id,
-        processing_mode,
-        address,
-        protocol,
-        job_name,
-        max_outstanding_requests,
-        iteration_counter,
-        output_types,
-        output_shapes,
-        DataServiceDataset.Options(
-            task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
-            data_transfer_protocol=data_transfer_protocol,
-            target_workers=target_workers,
-            cross_trainer_cache_options=cross_trainer_cache_options,
+    if _unknown:
+        raise DataServiceDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DataServiceDataset",
+                name,
+                dataset_id,
+                processing_mode,
+                address,
+                protocol,
+                job_name,
+                max_outstanding_requests,
+                iteration_counter,
+                "task_refresh_interval_hint_ms",
+                task_refresh_interval_hint_ms,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "data_transfer_protocol",
+                data_transfer_protocol,
+                "target_workers",
+                target_workers,
+                "cross_trainer_cache_options",
+                cross_trainer_cache_options,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DataServiceDataset._call(
+        name,
+        (
+            dataset_id,
+            processing_mode,
+            address,
+            protocol,
+            job_name,
+            max_outstanding_requests,
+            iteration_counter,
         ),
+        {
+            "task_refresh_interval_hint_ms": task_refresh_interval_hint_ms,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "data_transfer_protocol": data_transfer_protocol,
+            "target_workers": target_workers,
+            "cross_trainer_cache_options": cross_trainer_cache_options,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,26 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TInt64,
         TResource,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -53,7 +66,7 @@ class DataServiceDatasetV2Inputs(OpInputs):
     cross_trainer_cache_options: StringLike
 
 
-class DataServiceDatasetV2(Op):
+class DataServiceDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `DataServiceDatasetV2`: `dataset_id`, `processing_mode`,
     `address`, `protocol`, `job_name`, `consumer_index`, `num_consumers`,
     `max_outstanding_requests`, `iteration_counter` -> `handle`.
@@ -131,17 +144,14 @@ class DataServiceDatasetV2(Op):
     def inputs(self) -> DataServiceDatasetV2Inputs:
         return DataServiceDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         dataset_id: Operand[TInt64],
-        processing_mode: Operand[TString],
-        address: Operand[TString],
-        protocol: Operand[TString],
-        job_name: Operand[TString],
+        processing_mode: StringOperand,
+        address: StringOperand,
+        protocol: StringOperand,
+        job_name: StringOperand,
         consumer_index: Operand[TInt64],
         num_consumers: Operand[TInt64],
         max_outstanding_requests: Operand[TInt64],
@@ -170,13 +180,13 @@ class DataServiceDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DataServiceDatasetV2 = DataServiceDatasetV2()
+        op: DataServiceDatasetV2 = new(DataServiceDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "DataServiceDatasetV2",
                     None,
                     dataset_id,
@@ -193,7 +203,7 @@ class DataServiceDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "data_transfer_protocol",
                     opts.data_transfer_protocol,
                     "target_workers",
@@ -202,8 +212,8 @@ class DataServiceDatasetV2(Op):
                     opts.cross_trainer_cache_options,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -225,7 +235,7 @@ class DataServiceDatasetV2(Op):
                 "target_workers": opts.target_workers,
                 "cross_trainer_cache_options": opts.cross_trainer_cache_options,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -233,12 +243,13 @@ DEFAULTS = DataServiceDatasetV2.Options()
 MERGE = DataServiceDatasetV2.Options.merge
 
 
+@explained
 def data_service_dataset_v2(
     dataset_id: Operand[TInt64],
-    processing_mode: Operand[TString],
-    address: Operand[TString],
-    protocol: Operand[TString],
-    job_name: Operand[TString],
+    processing_mode: StringOperand,
+    address: StringOperand,
+    protocol: StringOperand,
+    job_name: StringOperand,
     consumer_index: Operand[TInt64],
     num_consumers: Operand[TInt64],
     max_outstanding_requests: Operand[TInt64],
@@ -246,32 +257,72 @@ def data_service_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    task_refresh_interval_hint_ms: int = default(-1),
-    data_transfer_protocol: StringLike = default(""),
-    target_workers: StringLike = default("AUTO"),
-    cross_trainer_cache_options: StringLike = default(""),
+    task_refresh_interval_hint_ms: int = -1,
+    data_transfer_protocol: StringLike = "",
+    target_workers: StringLike = "AUTO",
+    cross_trainer_cache_options: StringLike = "",
     name: str | None = None,
-) -> DataServiceDatasetV2:
-    """`DataServiceDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `DataServiceDatasetV2.create` in the current scope, with
     DataServiceDatasetV2.Options as keywords.
     """
-    return DataServiceDatasetV2.create(
-        Scope.current(name),
-        dataset_id,
-        processing_mode,
-        address,
-        protocol,
-        job_name,
-        consumer_index,
-        num_consumers,
-        max_outstanding_requests,
-        iteration_counter,
-        output_types,
-        output_shapes,
-        DataServiceDatasetV2.Options(
-            task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
-            data_transfer_protocol=data_transfer_protocol,
-            target_workers=target_workers,
-            cross_trainer_cache_options=cross_trainer_cache_options,
+    if _unknown:
+        raise DataServiceDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DataServiceDatasetV2",
+                name,
+                dataset_id,
+                processing_mode,
+                address,
+                protocol,
+                job_name,
+                consumer_index,
+                num_consumers,
+                max_outstanding_requests,
+                iteration_counter,
+                "task_refresh_interval_hint_ms",
+                task_refresh_interval_hint_ms,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "data_transfer_protocol",
+                data_transfer_protocol,
+                "target_workers",
+                target_workers,
+                "cross_trainer_cache_options",
+                cross_trainer_cache_options,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DataServiceDatasetV2._call(
+        name,
+        (
+            dataset_id,
+            processing_mode,
+            address,
+            protocol,
+            job_name,
+            consumer_index,
+            num_consumers,
+            max_outstanding_requests,
+            iteration_counter,
         ),
+        {
+            "task_refresh_interval_hint_ms": task_refresh_interval_hint_ms,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "data_transfer_protocol": data_transfer_protocol,
+            "target_workers": target_workers,
+            "cross_trainer_cache_options": cross_trainer_cache_options,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         FunctionLike,
@@ -22,10 +36,10 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TInt64,
         TResource,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -56,7 +70,7 @@ class DataServiceDatasetV4Inputs(OpInputs):
     cross_trainer_cache_options: StringLike
 
 
-class DataServiceDatasetV4(Op):
+class DataServiceDatasetV4(TensorOp[TVariant]):
     """TensorFlow's `DataServiceDatasetV4`: `dataset_id`, `processing_mode`,
     `address`, `protocol`, `job_name`, `consumer_index`, `num_consumers`,
     `max_outstanding_requests`, `iteration_counter` -> `handle`.
@@ -142,17 +156,14 @@ class DataServiceDatasetV4(Op):
     def inputs(self) -> DataServiceDatasetV4Inputs:
         return DataServiceDatasetV4Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        dataset_id: Operand[TString],
-        processing_mode: Operand[TString],
-        address: Operand[TString],
-        protocol: Operand[TString],
-        job_name: Operand[TString],
+        dataset_id: StringOperand,
+        processing_mode: StringOperand,
+        address: StringOperand,
+        protocol: StringOperand,
+        job_name: StringOperand,
         consumer_index: Operand[TInt64],
         num_consumers: Operand[TInt64],
         max_outstanding_requests: Operand[TInt64],
@@ -183,13 +194,13 @@ class DataServiceDatasetV4(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DataServiceDatasetV4 = DataServiceDatasetV4()
+        op: DataServiceDatasetV4 = new(DataServiceDatasetV4)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "DataServiceDatasetV4",
                     None,
                     dataset_id,
@@ -206,7 +217,7 @@ class DataServiceDatasetV4(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "data_transfer_protocol",
                     opts.data_transfer_protocol,
                     "target_workers",
@@ -219,8 +230,8 @@ class DataServiceDatasetV4(Op):
                     opts.cross_trainer_cache_options,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -244,7 +255,7 @@ class DataServiceDatasetV4(Op):
                 "uncompress_fn": uncompress_fn,
                 "cross_trainer_cache_options": opts.cross_trainer_cache_options,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -252,12 +263,13 @@ DEFAULTS = DataServiceDatasetV4.Options()
 MERGE = DataServiceDatasetV4.Options.merge
 
 
+@explained
 def data_service_dataset_v4(
-    dataset_id: Operand[TString],
-    processing_mode: Operand[TString],
-    address: Operand[TString],
-    protocol: Operand[TString],
-    job_name: Operand[TString],
+    dataset_id: StringOperand,
+    processing_mode: StringOperand,
+    address: StringOperand,
+    protocol: StringOperand,
+    job_name: StringOperand,
     consumer_index: Operand[TInt64],
     num_consumers: Operand[TInt64],
     max_outstanding_requests: Operand[TInt64],
@@ -266,35 +278,79 @@ def data_service_dataset_v4(
     output_shapes: Sequence[ShapeLike],
     uncompress_fn: FunctionLike,
     *,
-    task_refresh_interval_hint_ms: int = default(-1),
-    data_transfer_protocol: StringLike = default(""),
-    target_workers: StringLike = default("AUTO"),
-    uncompress: bool = default(False),
-    cross_trainer_cache_options: StringLike = default(""),
+    task_refresh_interval_hint_ms: int = -1,
+    data_transfer_protocol: StringLike = "",
+    target_workers: StringLike = "AUTO",
+    uncompress: bool = False,
+    cross_trainer_cache_options: StringLike = "",
     name: str | None = None,
-) -> DataServiceDatasetV4:
-    """`DataServiceDatasetV4.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `DataServiceDatasetV4.create` in the current scope, with
     DataServiceDatasetV4.Options as keywords.
     """
-    return DataServiceDatasetV4.create(
-        Scope.current(name),
-        dataset_id,
-        processing_mode,
-        address,
-        protocol,
-        job_name,
-        consumer_index,
-        num_consumers,
-        max_outstanding_requests,
-        iteration_counter,
-        output_types,
-        output_shapes,
-        uncompress_fn,
-        DataServiceDatasetV4.Options(
-            task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
-            data_transfer_protocol=data_transfer_protocol,
-            target_workers=target_workers,
-            uncompress=uncompress,
-            cross_trainer_cache_options=cross_trainer_cache_options,
+    if _unknown:
+        raise DataServiceDatasetV4._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DataServiceDatasetV4",
+                name,
+                dataset_id,
+                processing_mode,
+                address,
+                protocol,
+                job_name,
+                consumer_index,
+                num_consumers,
+                max_outstanding_requests,
+                iteration_counter,
+                "task_refresh_interval_hint_ms",
+                task_refresh_interval_hint_ms,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "data_transfer_protocol",
+                data_transfer_protocol,
+                "target_workers",
+                target_workers,
+                "uncompress",
+                flags[uncompress],
+                "uncompress_fn",
+                uncompress_fn,
+                "cross_trainer_cache_options",
+                cross_trainer_cache_options,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DataServiceDatasetV4._call(
+        name,
+        (
+            dataset_id,
+            processing_mode,
+            address,
+            protocol,
+            job_name,
+            consumer_index,
+            num_consumers,
+            max_outstanding_requests,
+            iteration_counter,
         ),
+        {
+            "task_refresh_interval_hint_ms": task_refresh_interval_hint_ms,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "data_transfer_protocol": data_transfer_protocol,
+            "target_workers": target_workers,
+            "uncompress": uncompress,
+            "uncompress_fn": uncompress_fn,
+            "cross_trainer_cache_options": cross_trainer_cache_options,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        Output,
-        StringLike,
-        TInt64,
-        TVariant,
-        TensorOperand,
-    )
+    from opwright_runtime.gencode import Output, StringLike, TVariant, TensorOperand
     from typing_extensions import Self
 
 __all__ = ["DatasetCardinality", "dataset_cardinality"]
@@ -30,7 +36,7 @@ class DatasetCardinalityInputs(OpInputs):
     cardinality_options: StringLike
 
 
-class DatasetCardinality(Op):
+class DatasetCardinality(TensorOp[TInt64]):
     """TensorFlow's `DatasetCardinality`: `input_dataset` -> `cardinality`.
 
     TensorFlow's own text: `DatasetCardinality.tensorflow_doc()`.
@@ -68,9 +74,6 @@ class DatasetCardinality(Op):
     def inputs(self) -> DatasetCardinalityInputs:
         return DatasetCardinalityInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.cardinality
-
     @staticmethod
     def create(
         scope: Scope, input_dataset: TensorOperand[TVariant], *options: Options
@@ -85,13 +88,13 @@ class DatasetCardinality(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DatasetCardinality = DatasetCardinality()
+        op: DatasetCardinality = new(DatasetCardinality)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.cardinality = execute(
-                    context._context,
+                    context[CURRENT],
                     "DatasetCardinality",
                     None,
                     input_dataset,
@@ -99,13 +102,13 @@ class DatasetCardinality(Op):
                     opts.cardinality_options,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
             {"cardinality_options": opts.cardinality_options},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,17 +116,38 @@ DEFAULTS = DatasetCardinality.Options()
 MERGE = DatasetCardinality.Options.merge
 
 
+@explained
 def dataset_cardinality(
     input_dataset: TensorOperand[TVariant],
     *,
-    cardinality_options: StringLike = default(""),
+    cardinality_options: StringLike = "",
     name: str | None = None,
-) -> DatasetCardinality:
-    """`DatasetCardinality.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`cardinality` of `DatasetCardinality.create` in the current scope, with
     DatasetCardinality.Options as keywords.
     """
-    return DatasetCardinality.create(
-        Scope.current(name),
-        input_dataset,
-        DatasetCardinality.Options(cardinality_options=cardinality_options),
+    if _unknown:
+        raise DatasetCardinality._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DatasetCardinality",
+                name,
+                input_dataset,
+                "cardinality_options",
+                cardinality_options,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DatasetCardinality._call(
+        name,
+        (input_dataset,),
+        {"cardinality_options": cardinality_options},
+        fast_path_error,
     )
+    return _result

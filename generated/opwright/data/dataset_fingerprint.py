@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TUint64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TUint64, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TVariant, TensorOperand
 
 __all__ = ["DatasetFingerprint", "dataset_fingerprint"]
 
@@ -21,7 +32,7 @@ class DatasetFingerprintInputs(OpInputs):
     input_dataset: Output[TVariant]
 
 
-class DatasetFingerprint(Op):
+class DatasetFingerprint(TensorOp[TUint64]):
     """TensorFlow's `DatasetFingerprint`: `input_dataset` -> `fingerprint`.
 
     TensorFlow's own text: `DatasetFingerprint.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class DatasetFingerprint(Op):
     def inputs(self) -> DatasetFingerprintInputs:
         return DatasetFingerprintInputs(self)
 
-    def as_output(self) -> Output[TUint64]:
-        return self.fingerprint
-
     @staticmethod
     def create(
         scope: Scope, input_dataset: TensorOperand[TVariant]
@@ -55,21 +63,38 @@ class DatasetFingerprint(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DatasetFingerprint = DatasetFingerprint()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DatasetFingerprint = new(DatasetFingerprint)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.fingerprint = execute(
-                    context._context, "DatasetFingerprint", None, input_dataset
+                    context[CURRENT], "DatasetFingerprint", None, input_dataset
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input_dataset,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input_dataset,), {}, fast_path_error)
 
 
+@explained
 def dataset_fingerprint(
-    input_dataset: TensorOperand[TVariant], *, name: str | None = None
-) -> DatasetFingerprint:
-    """`DatasetFingerprint.create` in the current scope."""
-    return DatasetFingerprint.create(Scope.current(name), input_dataset)
+    input_dataset: TensorOperand[TVariant],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TUint64]:
+    """`fingerprint` of `DatasetFingerprint.create` in the current scope."""
+    if _unknown:
+        raise DatasetFingerprint._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TUint64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DatasetFingerprint", name, input_dataset
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DatasetFingerprint._call(name, (input_dataset,), {}, fast_path_error)
+    return _result

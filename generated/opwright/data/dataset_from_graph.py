@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString, TVariant
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["DatasetFromGraph", "dataset_from_graph"]
 
@@ -21,7 +32,7 @@ class DatasetFromGraphInputs(OpInputs):
     graph_def: Output[TString]
 
 
-class DatasetFromGraph(Op):
+class DatasetFromGraph(TensorOp[TVariant]):
     """TensorFlow's `DatasetFromGraph`: `graph_def` -> `handle`.
 
     TensorFlow's own text: `DatasetFromGraph.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class DatasetFromGraph(Op):
     def inputs(self) -> DatasetFromGraphInputs:
         return DatasetFromGraphInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
-    def create(scope: Scope, graph_def: Operand[TString]) -> DatasetFromGraph:
+    def create(scope: Scope, graph_def: StringOperand) -> DatasetFromGraph:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,21 +61,33 @@ class DatasetFromGraph(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DatasetFromGraph = DatasetFromGraph()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DatasetFromGraph = new(DatasetFromGraph)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context, "DatasetFromGraph", None, graph_def
+                    context[CURRENT], "DatasetFromGraph", None, graph_def
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (graph_def,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (graph_def,), {}, fast_path_error)
 
 
+@explained
 def dataset_from_graph(
-    graph_def: Operand[TString], *, name: str | None = None
-) -> DatasetFromGraph:
-    """`DatasetFromGraph.create` in the current scope."""
-    return DatasetFromGraph.create(Scope.current(name), graph_def)
+    graph_def: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
+    """`handle` of `DatasetFromGraph.create` in the current scope."""
+    if _unknown:
+        raise DatasetFromGraph._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DatasetFromGraph", name, graph_def)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DatasetFromGraph._call(name, (graph_def,), {}, fast_path_error)
+    return _result

@@ -5,21 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
-        Output,
-        StringLike,
-        TString,
-        TVariant,
-        TensorOperand,
-    )
+    from opwright_runtime.gencode import Output, StringLike, TVariant, TensorOperand
     from typing_extensions import Self
 
 __all__ = ["DatasetToGraph", "dataset_to_graph"]
@@ -34,18 +41,21 @@ class DatasetToGraphInputs(OpInputs):
     strip_device_assignment: bool
 
 
-class DatasetToGraph(Op):
+class DatasetToGraph(TensorOp[TString]):
     """TensorFlow's `DatasetToGraph`: `input_dataset` -> `graph`.
 
     TensorFlow's own text: `DatasetToGraph.tensorflow_doc()`.
 
     Attributes:
-        graph: string.
+        graph_: string.
     """
 
     OP_NAME = "DatasetToGraph"
-    __slots__ = ("graph",)
-    graph: Output[TString]
+    PYTHON_NAMES = {
+        "graph": "graph_",
+    }
+    __slots__ = ("graph_",)
+    graph_: Output[TString]
     Inputs = DatasetToGraphInputs
 
     class Options(OpOptions):
@@ -90,9 +100,6 @@ class DatasetToGraph(Op):
     def inputs(self) -> DatasetToGraphInputs:
         return DatasetToGraphInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.graph
-
     @staticmethod
     def create(
         scope: Scope, input_dataset: TensorOperand[TVariant], *options: Options
@@ -107,13 +114,13 @@ class DatasetToGraph(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DatasetToGraph = DatasetToGraph()
+        op: DatasetToGraph = new(DatasetToGraph)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.graph = execute(
-                    context._context,
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.graph_ = execute(
+                    context[CURRENT],
                     "DatasetToGraph",
                     None,
                     input_dataset,
@@ -125,8 +132,8 @@ class DatasetToGraph(Op):
                     opts.strip_device_assignment,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
@@ -135,7 +142,7 @@ class DatasetToGraph(Op):
                 "allow_stateful": opts.allow_stateful,
                 "strip_device_assignment": opts.strip_device_assignment,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -143,23 +150,48 @@ DEFAULTS = DatasetToGraph.Options()
 MERGE = DatasetToGraph.Options.merge
 
 
+@explained
 def dataset_to_graph(
     input_dataset: TensorOperand[TVariant],
     *,
-    stateful_whitelist: Sequence[StringLike] = default(()),
-    allow_stateful: bool = default(False),
-    strip_device_assignment: bool = default(False),
+    stateful_whitelist: Sequence[StringLike] = (),
+    allow_stateful: bool = False,
+    strip_device_assignment: bool = False,
     name: str | None = None,
-) -> DatasetToGraph:
-    """`DatasetToGraph.create` in the current scope, with DatasetToGraph.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`graph_` of `DatasetToGraph.create` in the current scope, with
+    DatasetToGraph.Options as keywords.
     """
-    return DatasetToGraph.create(
-        Scope.current(name),
-        input_dataset,
-        DatasetToGraph.Options(
-            stateful_whitelist=stateful_whitelist,
-            allow_stateful=allow_stateful,
-            strip_device_assignment=strip_device_assignment,
-        ),
+    if _unknown:
+        raise DatasetToGraph._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DatasetToGraph",
+                name,
+                input_dataset,
+                "stateful_whitelist",
+                stateful_whitelist,
+                "allow_stateful",
+                flags[allow_stateful],
+                "strip_device_assignment",
+                flags[strip_device_assignment],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DatasetToGraph._call(
+        name,
+        (input_dataset,),
+        {
+            "stateful_whitelist": stateful_whitelist,
+            "allow_stateful": allow_stateful,
+            "strip_device_assignment": strip_device_assignment,
+        },
+        fast_path_error,
     )
+    return _result

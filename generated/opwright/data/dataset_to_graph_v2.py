@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TVariant, TensorOperand
     from typing_extensions import Self
 
 __all__ = ["DatasetToGraphV2", "dataset_to_graph_v2"]
@@ -25,18 +38,21 @@ class DatasetToGraphV2Inputs(OpInputs):
     strip_device_assignment: bool
 
 
-class DatasetToGraphV2(Op):
+class DatasetToGraphV2(TensorOp[TString]):
     """TensorFlow's `DatasetToGraphV2`: `input_dataset` -> `graph`.
 
     TensorFlow's own text: `DatasetToGraphV2.tensorflow_doc()`.
 
     Attributes:
-        graph: string.
+        graph_: string.
     """
 
     OP_NAME = "DatasetToGraphV2"
-    __slots__ = ("graph",)
-    graph: Output[TString]
+    PYTHON_NAMES = {
+        "graph": "graph_",
+    }
+    __slots__ = ("graph_",)
+    graph_: Output[TString]
     Inputs = DatasetToGraphV2Inputs
 
     class Options(OpOptions):
@@ -72,9 +88,6 @@ class DatasetToGraphV2(Op):
     def inputs(self) -> DatasetToGraphV2Inputs:
         return DatasetToGraphV2Inputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.graph
-
     @staticmethod
     def create(
         scope: Scope, input_dataset: TensorOperand[TVariant], *options: Options
@@ -89,13 +102,13 @@ class DatasetToGraphV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DatasetToGraphV2 = DatasetToGraphV2()
+        op: DatasetToGraphV2 = new(DatasetToGraphV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.graph = execute(
-                    context._context,
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.graph_ = execute(
+                    context[CURRENT],
                     "DatasetToGraphV2",
                     None,
                     input_dataset,
@@ -105,8 +118,8 @@ class DatasetToGraphV2(Op):
                     opts.strip_device_assignment,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
@@ -114,7 +127,7 @@ class DatasetToGraphV2(Op):
                 "external_state_policy": opts.external_state_policy,
                 "strip_device_assignment": opts.strip_device_assignment,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -122,21 +135,44 @@ DEFAULTS = DatasetToGraphV2.Options()
 MERGE = DatasetToGraphV2.Options.merge
 
 
+@explained
 def dataset_to_graph_v2(
     input_dataset: TensorOperand[TVariant],
     *,
-    external_state_policy: int = default(0),
-    strip_device_assignment: bool = default(False),
+    external_state_policy: int = 0,
+    strip_device_assignment: bool = False,
     name: str | None = None,
-) -> DatasetToGraphV2:
-    """`DatasetToGraphV2.create` in the current scope, with DatasetToGraphV2.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`graph_` of `DatasetToGraphV2.create` in the current scope, with
+    DatasetToGraphV2.Options as keywords.
     """
-    return DatasetToGraphV2.create(
-        Scope.current(name),
-        input_dataset,
-        DatasetToGraphV2.Options(
-            external_state_policy=external_state_policy,
-            strip_device_assignment=strip_device_assignment,
-        ),
+    if _unknown:
+        raise DatasetToGraphV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DatasetToGraphV2",
+                name,
+                input_dataset,
+                "external_state_policy",
+                external_state_policy,
+                "strip_device_assignment",
+                flags[strip_device_assignment],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DatasetToGraphV2._call(
+        name,
+        (input_dataset,),
+        {
+            "external_state_policy": external_state_policy,
+            "strip_device_assignment": strip_device_assignment,
+        },
+        fast_path_error,
     )
+    return _result

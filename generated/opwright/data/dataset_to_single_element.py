@@ -5,16 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
@@ -99,26 +111,26 @@ class DatasetToSingleElement(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DatasetToSingleElement = DatasetToSingleElement()
+        op: DatasetToSingleElement = new(DatasetToSingleElement)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.components = execute(
-                    context._context,
+                    context[CURRENT],
                     "DatasetToSingleElement",
                     None,
                     dataset,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (dataset,),
@@ -127,7 +139,7 @@ class DatasetToSingleElement(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -135,21 +147,48 @@ DEFAULTS = DatasetToSingleElement.Options()
 MERGE = DatasetToSingleElement.Options.merge
 
 
+@explained
 def dataset_to_single_element(
     dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> DatasetToSingleElement:
-    """`DatasetToSingleElement.create` in the current scope, with
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`components` of `DatasetToSingleElement.create` in the current scope, with
     DatasetToSingleElement.Options as keywords.
     """
-    return DatasetToSingleElement.create(
-        Scope.current(name),
-        dataset,
-        output_types,
-        output_shapes,
-        DatasetToSingleElement.Options(metadata=metadata),
+    if _unknown:
+        raise DatasetToSingleElement._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DatasetToSingleElement",
+                name,
+                dataset,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DatasetToSingleElement._call(
+        name,
+        (dataset,),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

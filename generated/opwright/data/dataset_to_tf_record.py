@@ -5,12 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        StringOperand,
+        TString,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["DatasetToTFRecord", "dataset_to_tf_record"]
 
@@ -44,8 +61,8 @@ class DatasetToTFRecord(Op):
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        filename: Operand[TString],
-        compression_type: Operand[TString],
+        filename: StringOperand,
+        compression_type: StringOperand,
     ) -> DatasetToTFRecord:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -58,12 +75,12 @@ class DatasetToTFRecord(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DatasetToTFRecord = DatasetToTFRecord()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DatasetToTFRecord = new(DatasetToTFRecord)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "DatasetToTFRecord",
                     None,
                     input_dataset,
@@ -71,21 +88,43 @@ class DatasetToTFRecord(Op):
                     compression_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input_dataset, filename, compression_type), {}, refusal
+            scope, (input_dataset, filename, compression_type), {}, fast_path_error
         )
 
 
+@explained
 def dataset_to_tf_record(
     input_dataset: TensorOperand[TVariant],
-    filename: Operand[TString],
-    compression_type: Operand[TString],
+    filename: StringOperand,
+    compression_type: StringOperand,
     *,
     name: str | None = None,
-) -> DatasetToTFRecord:
-    """`DatasetToTFRecord.create` in the current scope."""
-    return DatasetToTFRecord.create(
-        Scope.current(name), input_dataset, filename, compression_type
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DatasetToTFRecord.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise DatasetToTFRecord._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DatasetToTFRecord",
+                name,
+                input_dataset,
+                filename,
+                compression_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DatasetToTFRecord._call(
+        name, (input_dataset, filename, compression_type), {}, fast_path_error
     )
+    return _result

@@ -5,12 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        TResource,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["DeleteIterator", "delete_iterator"]
 
@@ -52,22 +68,37 @@ class DeleteIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeleteIterator = DeleteIterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "DeleteIterator", None, handle, deleter)
+        op: DeleteIterator = new(DeleteIterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "DeleteIterator", None, handle, deleter)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, deleter), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
+@explained
 def delete_iterator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
     *,
     name: str | None = None,
-) -> DeleteIterator:
-    """`DeleteIterator.create` in the current scope."""
-    return DeleteIterator.create(Scope.current(name), handle, deleter)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DeleteIterator.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise DeleteIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DeleteIterator", name, handle, deleter)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeleteIterator._call(name, (handle, deleter), {}, fast_path_error)
+    return _result

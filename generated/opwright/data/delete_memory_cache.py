@@ -5,12 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        TResource,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["DeleteMemoryCache", "delete_memory_cache"]
 
@@ -52,22 +68,39 @@ class DeleteMemoryCache(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeleteMemoryCache = DeleteMemoryCache()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "DeleteMemoryCache", None, handle, deleter)
+        op: DeleteMemoryCache = new(DeleteMemoryCache)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "DeleteMemoryCache", None, handle, deleter)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, deleter), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
+@explained
 def delete_memory_cache(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
     *,
     name: str | None = None,
-) -> DeleteMemoryCache:
-    """`DeleteMemoryCache.create` in the current scope."""
-    return DeleteMemoryCache.create(Scope.current(name), handle, deleter)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DeleteMemoryCache.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise DeleteMemoryCache._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DeleteMemoryCache", name, handle, deleter
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeleteMemoryCache._call(name, (handle, deleter), {}, fast_path_error)
+    return _result

@@ -5,14 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        TResource,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["DeleteMultiDeviceIterator", "delete_multi_device_iterator"]
 
@@ -61,12 +77,12 @@ class DeleteMultiDeviceIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeleteMultiDeviceIterator = DeleteMultiDeviceIterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DeleteMultiDeviceIterator = new(DeleteMultiDeviceIterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "DeleteMultiDeviceIterator",
                     None,
                     multi_device_iterator,
@@ -74,21 +90,43 @@ class DeleteMultiDeviceIterator(Op):
                     deleter,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (multi_device_iterator, iterators, deleter), {}, refusal
+            scope, (multi_device_iterator, iterators, deleter), {}, fast_path_error
         )
 
 
+@explained
 def delete_multi_device_iterator(
     multi_device_iterator: TensorOperand[TResource],
     iterators: Sequence[TensorOperand[TResource]],
     deleter: TensorOperand[TVariant],
     *,
     name: str | None = None,
-) -> DeleteMultiDeviceIterator:
-    """`DeleteMultiDeviceIterator.create` in the current scope."""
-    return DeleteMultiDeviceIterator.create(
-        Scope.current(name), multi_device_iterator, iterators, deleter
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DeleteMultiDeviceIterator.create`
+    in the current scope.
+    """
+    if _unknown:
+        raise DeleteMultiDeviceIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DeleteMultiDeviceIterator",
+                name,
+                multi_device_iterator,
+                iterators,
+                deleter,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeleteMultiDeviceIterator._call(
+        name, (multi_device_iterator, iterators, deleter), {}, fast_path_error
     )
+    return _result

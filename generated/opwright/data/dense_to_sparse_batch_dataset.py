@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -38,7 +49,7 @@ class DenseToSparseBatchDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class DenseToSparseBatchDataset(Op):
+class DenseToSparseBatchDataset(TensorOp[TVariant]):
     """TensorFlow's `DenseToSparseBatchDataset`: `input_dataset`, `batch_size`,
     `row_shape` -> `handle`.
 
@@ -56,9 +67,6 @@ class DenseToSparseBatchDataset(Op):
     @property
     def inputs(self) -> DenseToSparseBatchDatasetInputs:
         return DenseToSparseBatchDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -82,12 +90,12 @@ class DenseToSparseBatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DenseToSparseBatchDataset = DenseToSparseBatchDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DenseToSparseBatchDataset = new(DenseToSparseBatchDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "DenseToSparseBatchDataset",
                     None,
                     input_dataset,
@@ -96,19 +104,20 @@ class DenseToSparseBatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_size, row_shape),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def dense_to_sparse_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],
@@ -117,13 +126,34 @@ def dense_to_sparse_batch_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> DenseToSparseBatchDataset:
-    """`DenseToSparseBatchDataset.create` in the current scope."""
-    return DenseToSparseBatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        batch_size,
-        row_shape,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `DenseToSparseBatchDataset.create` in the current scope."""
+    if _unknown:
+        raise DenseToSparseBatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DenseToSparseBatchDataset",
+                name,
+                input_dataset,
+                batch_size,
+                row_shape,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DenseToSparseBatchDataset._call(
+        name,
+        (input_dataset, batch_size, row_shape),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        TResource,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["DeserializeIterator", "deserialize_iterator"]
 
@@ -55,28 +71,51 @@ class DeserializeIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeserializeIterator = DeserializeIterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DeserializeIterator = new(DeserializeIterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "DeserializeIterator",
                     None,
                     resource_handle,
                     serialized,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource_handle, serialized), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (resource_handle, serialized), {}, fast_path_error)
 
 
+@explained
 def deserialize_iterator(
     resource_handle: TensorOperand[TResource],
     serialized: TensorOperand[TVariant],
     *,
     name: str | None = None,
-) -> DeserializeIterator:
-    """`DeserializeIterator.create` in the current scope."""
-    return DeserializeIterator.create(Scope.current(name), resource_handle, serialized)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DeserializeIterator.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise DeserializeIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DeserializeIterator",
+                name,
+                resource_handle,
+                serialized,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeserializeIterator._call(
+        name, (resource_handle, serialized), {}, fast_path_error
+    )
+    return _result

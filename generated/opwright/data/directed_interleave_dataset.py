@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +52,7 @@ class DirectedInterleaveDatasetInputs(OpInputs):
     stop_on_empty_dataset: bool
 
 
-class DirectedInterleaveDataset(Op):
+class DirectedInterleaveDataset(TensorOp[TVariant]):
     """TensorFlow's `DirectedInterleaveDataset`: `selector_input_dataset`,
     `data_input_datasets` -> `handle`.
 
@@ -78,9 +91,6 @@ class DirectedInterleaveDataset(Op):
     def inputs(self) -> DirectedInterleaveDatasetInputs:
         return DirectedInterleaveDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -103,13 +113,13 @@ class DirectedInterleaveDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DirectedInterleaveDataset = DirectedInterleaveDataset()
+        op: DirectedInterleaveDataset = new(DirectedInterleaveDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "DirectedInterleaveDataset",
                     None,
                     selector_input_dataset,
@@ -117,13 +127,13 @@ class DirectedInterleaveDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "stop_on_empty_dataset",
                     opts.stop_on_empty_dataset,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (selector_input_dataset, data_input_datasets),
@@ -132,7 +142,7 @@ class DirectedInterleaveDataset(Op):
                 "output_shapes": output_shapes,
                 "stop_on_empty_dataset": opts.stop_on_empty_dataset,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,23 +150,50 @@ DEFAULTS = DirectedInterleaveDataset.Options()
 MERGE = DirectedInterleaveDataset.Options.merge
 
 
+@explained
 def directed_interleave_dataset(
     selector_input_dataset: TensorOperand[TVariant],
     data_input_datasets: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    stop_on_empty_dataset: bool = default(False),
+    stop_on_empty_dataset: bool = False,
     name: str | None = None,
-) -> DirectedInterleaveDataset:
-    """`DirectedInterleaveDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `DirectedInterleaveDataset.create` in the current scope, with
     DirectedInterleaveDataset.Options as keywords.
     """
-    return DirectedInterleaveDataset.create(
-        Scope.current(name),
-        selector_input_dataset,
-        data_input_datasets,
-        output_types,
-        output_shapes,
-        DirectedInterleaveDataset.Options(stop_on_empty_dataset=stop_on_empty_dataset),
+    if _unknown:
+        raise DirectedInterleaveDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DirectedInterleaveDataset",
+                name,
+                selector_input_dataset,
+                data_input_datasets,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "stop_on_empty_dataset",
+                flags[stop_on_empty_dataset],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DirectedInterleaveDataset._call(
+        name,
+        (selector_input_dataset, data_input_datasets),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "stop_on_empty_dataset": stop_on_empty_dataset,
+        },
+        fast_path_error,
     )
+    return _result

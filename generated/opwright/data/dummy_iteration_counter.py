@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource
+    from opwright_runtime.gencode import Output
 
 __all__ = ["DummyIterationCounter", "dummy_iteration_counter"]
 
@@ -19,7 +30,7 @@ class DummyIterationCounterInputs(OpInputs):
     """Inputs and attributes of DummyIterationCounter in a graph."""
 
 
-class DummyIterationCounter(Op):
+class DummyIterationCounter(TensorOp[TResource]):
     """TensorFlow's `DummyIterationCounter`: no inputs -> `handle`.
 
     TensorFlow's own text: `DummyIterationCounter.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class DummyIterationCounter(Op):
     def inputs(self) -> DummyIterationCounterInputs:
         return DummyIterationCounterInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(scope: Scope) -> DummyIterationCounter:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -52,17 +60,31 @@ class DummyIterationCounter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DummyIterationCounter = DummyIterationCounter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.handle = execute(context._context, "DummyIterationCounter", None)
+        op: DummyIterationCounter = new(DummyIterationCounter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.handle = execute(context[CURRENT], "DummyIterationCounter", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def dummy_iteration_counter(*, name: str | None = None) -> DummyIterationCounter:
-    """`DummyIterationCounter.create` in the current scope."""
-    return DummyIterationCounter.create(Scope.current(name))
+@explained
+def dummy_iteration_counter(
+    *, name: str | None = None, **_unknown: Never
+) -> Output[TResource]:
+    """`handle` of `DummyIterationCounter.create` in the current scope."""
+    if _unknown:
+        raise DummyIterationCounter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DummyIterationCounter", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DummyIterationCounter._call(name, (), {}, fast_path_error)
+    return _result

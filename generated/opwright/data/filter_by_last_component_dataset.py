@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -34,7 +45,7 @@ class FilterByLastComponentDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class FilterByLastComponentDataset(Op):
+class FilterByLastComponentDataset(TensorOp[TVariant]):
     """TensorFlow's `FilterByLastComponentDataset`: `input_dataset` -> `output`.
 
     TensorFlow's own text: `FilterByLastComponentDataset.tensorflow_doc()`.
@@ -51,9 +62,6 @@ class FilterByLastComponentDataset(Op):
     @property
     def inputs(self) -> FilterByLastComponentDatasetInputs:
         return FilterByLastComponentDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.output
 
     @staticmethod
     def create(
@@ -73,39 +81,64 @@ class FilterByLastComponentDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FilterByLastComponentDataset = FilterByLastComponentDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: FilterByLastComponentDataset = new(FilterByLastComponentDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "FilterByLastComponentDataset",
                     None,
                     input_dataset,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def filter_by_last_component_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> FilterByLastComponentDataset:
-    """`FilterByLastComponentDataset.create` in the current scope."""
-    return FilterByLastComponentDataset.create(
-        Scope.current(name), input_dataset, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `FilterByLastComponentDataset.create` in the current scope."""
+    if _unknown:
+        raise FilterByLastComponentDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FilterByLastComponentDataset",
+                name,
+                input_dataset,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FilterByLastComponentDataset._call(
+        name,
+        (input_dataset,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

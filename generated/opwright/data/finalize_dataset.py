@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -37,7 +50,7 @@ class FinalizeDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class FinalizeDataset(Op):
+class FinalizeDataset(TensorOp[TVariant]):
     """TensorFlow's `FinalizeDataset`: `input_dataset` -> `handle`.
 
     TensorFlow's own text: `FinalizeDataset.tensorflow_doc()`.
@@ -75,9 +88,6 @@ class FinalizeDataset(Op):
     def inputs(self) -> FinalizeDatasetInputs:
         return FinalizeDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -98,13 +108,13 @@ class FinalizeDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FinalizeDataset = FinalizeDataset()
+        op: FinalizeDataset = new(FinalizeDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "FinalizeDataset",
                     None,
                     input_dataset,
@@ -113,11 +123,11 @@ class FinalizeDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
@@ -126,7 +136,7 @@ class FinalizeDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -134,21 +144,48 @@ DEFAULTS = FinalizeDataset.Options()
 MERGE = FinalizeDataset.Options.merge
 
 
+@explained
 def finalize_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    has_captured_ref: bool = default(False),
+    has_captured_ref: bool = False,
     name: str | None = None,
-) -> FinalizeDataset:
-    """`FinalizeDataset.create` in the current scope, with FinalizeDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `FinalizeDataset.create` in the current scope, with
+    FinalizeDataset.Options as keywords.
     """
-    return FinalizeDataset.create(
-        Scope.current(name),
-        input_dataset,
-        output_types,
-        output_shapes,
-        FinalizeDataset.Options(has_captured_ref=has_captured_ref),
+    if _unknown:
+        raise FinalizeDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FinalizeDataset",
+                name,
+                input_dataset,
+                "has_captured_ref",
+                flags[has_captured_ref],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FinalizeDataset._call(
+        name,
+        (input_dataset,),
+        {
+            "has_captured_ref": has_captured_ref,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

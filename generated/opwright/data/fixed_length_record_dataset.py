@@ -5,19 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TInt64,
         TString,
-        TVariant,
     )
     from typing_extensions import Self
 
@@ -35,7 +47,7 @@ class FixedLengthRecordDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class FixedLengthRecordDataset(Op):
+class FixedLengthRecordDataset(TensorOp[TVariant]):
     """TensorFlow's `FixedLengthRecordDataset`: `filenames`, `header_bytes`,
     `record_bytes`, `footer_bytes`, `buffer_size` -> `handle`.
 
@@ -76,13 +88,10 @@ class FixedLengthRecordDataset(Op):
     def inputs(self) -> FixedLengthRecordDatasetInputs:
         return FixedLengthRecordDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        filenames: Operand[TString],
+        filenames: StringOperand,
         header_bytes: Operand[TInt64],
         record_bytes: Operand[TInt64],
         footer_bytes: Operand[TInt64],
@@ -103,13 +112,13 @@ class FixedLengthRecordDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FixedLengthRecordDataset = FixedLengthRecordDataset()
+        op: FixedLengthRecordDataset = new(FixedLengthRecordDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "FixedLengthRecordDataset",
                     None,
                     filenames,
@@ -121,13 +130,13 @@ class FixedLengthRecordDataset(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (filenames, header_bytes, record_bytes, footer_bytes, buffer_size),
             {"metadata": opts.metadata},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -135,25 +144,46 @@ DEFAULTS = FixedLengthRecordDataset.Options()
 MERGE = FixedLengthRecordDataset.Options.merge
 
 
+@explained
 def fixed_length_record_dataset(
-    filenames: Operand[TString],
+    filenames: StringOperand,
     header_bytes: Operand[TInt64],
     record_bytes: Operand[TInt64],
     footer_bytes: Operand[TInt64],
     buffer_size: Operand[TInt64],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> FixedLengthRecordDataset:
-    """`FixedLengthRecordDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `FixedLengthRecordDataset.create` in the current scope, with
     FixedLengthRecordDataset.Options as keywords.
     """
-    return FixedLengthRecordDataset.create(
-        Scope.current(name),
-        filenames,
-        header_bytes,
-        record_bytes,
-        footer_bytes,
-        buffer_size,
-        FixedLengthRecordDataset.Options(metadata=metadata),
+    if _unknown:
+        raise FixedLengthRecordDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FixedLengthRecordDataset",
+                name,
+                filenames,
+                header_bytes,
+                record_bytes,
+                footer_bytes,
+                buffer_size,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FixedLengthRecordDataset._call(
+        name,
+        (filenames, header_bytes, record_bytes, footer_bytes, buffer_size),
+        {"metadata": metadata},
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TInt64,
         TString,
-        TVariant,
     )
     from typing_extensions import Self
 
@@ -36,7 +48,7 @@ class FixedLengthRecordDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class FixedLengthRecordDatasetV2(Op):
+class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `FixedLengthRecordDatasetV2`: `filenames`, `header_bytes`,
     `record_bytes`, `footer_bytes`, `buffer_size`, `compression_type` -> `handle`.
 
@@ -77,18 +89,15 @@ class FixedLengthRecordDatasetV2(Op):
     def inputs(self) -> FixedLengthRecordDatasetV2Inputs:
         return FixedLengthRecordDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        filenames: Operand[TString],
+        filenames: StringOperand,
         header_bytes: Operand[TInt64],
         record_bytes: Operand[TInt64],
         footer_bytes: Operand[TInt64],
         buffer_size: Operand[TInt64],
-        compression_type: Operand[TString],
+        compression_type: StringOperand,
         *options: Options,
     ) -> FixedLengthRecordDatasetV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -106,13 +115,13 @@ class FixedLengthRecordDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FixedLengthRecordDatasetV2 = FixedLengthRecordDatasetV2()
+        op: FixedLengthRecordDatasetV2 = new(FixedLengthRecordDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "FixedLengthRecordDatasetV2",
                     None,
                     filenames,
@@ -125,8 +134,8 @@ class FixedLengthRecordDatasetV2(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -138,7 +147,7 @@ class FixedLengthRecordDatasetV2(Op):
                 compression_type,
             ),
             {"metadata": opts.metadata},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -146,27 +155,55 @@ DEFAULTS = FixedLengthRecordDatasetV2.Options()
 MERGE = FixedLengthRecordDatasetV2.Options.merge
 
 
+@explained
 def fixed_length_record_dataset_v2(
-    filenames: Operand[TString],
+    filenames: StringOperand,
     header_bytes: Operand[TInt64],
     record_bytes: Operand[TInt64],
     footer_bytes: Operand[TInt64],
     buffer_size: Operand[TInt64],
-    compression_type: Operand[TString],
+    compression_type: StringOperand,
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> FixedLengthRecordDatasetV2:
-    """`FixedLengthRecordDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `FixedLengthRecordDatasetV2.create` in the current scope, with
     FixedLengthRecordDatasetV2.Options as keywords.
     """
-    return FixedLengthRecordDatasetV2.create(
-        Scope.current(name),
-        filenames,
-        header_bytes,
-        record_bytes,
-        footer_bytes,
-        buffer_size,
-        compression_type,
-        FixedLengthRecordDatasetV2.Options(metadata=metadata),
+    if _unknown:
+        raise FixedLengthRecordDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FixedLengthRecordDatasetV2",
+                name,
+                filenames,
+                header_bytes,
+                record_bytes,
+                footer_bytes,
+                buffer_size,
+                compression_type,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FixedLengthRecordDatasetV2._call(
+        name,
+        (
+            filenames,
+            header_bytes,
+            record_bytes,
+            footer_bytes,
+            buffer_size,
+            compression_type,
+        ),
+        {"metadata": metadata},
+        fast_path_error,
     )
+    return _result

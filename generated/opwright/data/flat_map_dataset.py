@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -44,7 +56,7 @@ class FlatMapDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class FlatMapDataset(Op):
+class FlatMapDataset(TensorOp[TVariant]):
     """TensorFlow's `FlatMapDataset`: `input_dataset`, `other_arguments` -> `handle`.
 
     TensorFlow's own text: `FlatMapDataset.tensorflow_doc()`.
@@ -82,14 +94,11 @@ class FlatMapDataset(Op):
     def inputs(self) -> FlatMapDatasetInputs:
         return FlatMapDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -109,13 +118,13 @@ class FlatMapDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FlatMapDataset = FlatMapDataset()
+        op: FlatMapDataset = new(FlatMapDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "FlatMapDataset",
                     None,
                     input_dataset,
@@ -125,13 +134,13 @@ class FlatMapDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments),
@@ -141,7 +150,7 @@ class FlatMapDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,25 +158,54 @@ DEFAULTS = FlatMapDataset.Options()
 MERGE = FlatMapDataset.Options.merge
 
 
+@explained
 def flat_map_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> FlatMapDataset:
-    """`FlatMapDataset.create` in the current scope, with FlatMapDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `FlatMapDataset.create` in the current scope, with
+    FlatMapDataset.Options as keywords.
     """
-    return FlatMapDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        f,
-        output_types,
-        output_shapes,
-        FlatMapDataset.Options(metadata=metadata),
+    if _unknown:
+        raise FlatMapDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FlatMapDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FlatMapDataset._call(
+        name,
+        (input_dataset, other_arguments),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -48,7 +60,7 @@ class GeneratorDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class GeneratorDataset(Op):
+class GeneratorDataset(TensorOp[TVariant]):
     """TensorFlow's `GeneratorDataset`: `init_func_other_args`,
     `next_func_other_args`, `finalize_func_other_args` -> `handle`.
 
@@ -89,15 +101,12 @@ class GeneratorDataset(Op):
     def inputs(self) -> GeneratorDatasetInputs:
         return GeneratorDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        init_func_other_args: Sequence[Operand[AnyDType]],
-        next_func_other_args: Sequence[Operand[AnyDType]],
-        finalize_func_other_args: Sequence[Operand[AnyDType]],
+        init_func_other_args: Sequence[AnyOperand[AnyDType]],
+        next_func_other_args: Sequence[AnyOperand[AnyDType]],
+        finalize_func_other_args: Sequence[AnyOperand[AnyDType]],
         init_func: FunctionLike,
         next_func: FunctionLike,
         finalize_func: FunctionLike,
@@ -122,13 +131,13 @@ class GeneratorDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GeneratorDataset = GeneratorDataset()
+        op: GeneratorDataset = new(GeneratorDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "GeneratorDataset",
                     None,
                     init_func_other_args,
@@ -143,13 +152,13 @@ class GeneratorDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (init_func_other_args, next_func_other_args, finalize_func_other_args),
@@ -161,7 +170,7 @@ class GeneratorDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -169,31 +178,64 @@ DEFAULTS = GeneratorDataset.Options()
 MERGE = GeneratorDataset.Options.merge
 
 
+@explained
 def generator_dataset(
-    init_func_other_args: Sequence[Operand[AnyDType]],
-    next_func_other_args: Sequence[Operand[AnyDType]],
-    finalize_func_other_args: Sequence[Operand[AnyDType]],
+    init_func_other_args: Sequence[AnyOperand[AnyDType]],
+    next_func_other_args: Sequence[AnyOperand[AnyDType]],
+    finalize_func_other_args: Sequence[AnyOperand[AnyDType]],
     init_func: FunctionLike,
     next_func: FunctionLike,
     finalize_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> GeneratorDataset:
-    """`GeneratorDataset.create` in the current scope, with GeneratorDataset.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `GeneratorDataset.create` in the current scope, with
+    GeneratorDataset.Options as keywords.
     """
-    return GeneratorDataset.create(
-        Scope.current(name),
-        init_func_other_args,
-        next_func_other_args,
-        finalize_func_other_args,
-        init_func,
-        next_func,
-        finalize_func,
-        output_types,
-        output_shapes,
-        GeneratorDataset.Options(metadata=metadata),
+    if _unknown:
+        raise GeneratorDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "GeneratorDataset",
+                name,
+                init_func_other_args,
+                next_func_other_args,
+                finalize_func_other_args,
+                "init_func",
+                init_func,
+                "next_func",
+                next_func,
+                "finalize_func",
+                finalize_func,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GeneratorDataset._call(
+        name,
+        (init_func_other_args, next_func_other_args, finalize_func_other_args),
+        {
+            "init_func": init_func,
+            "next_func": next_func,
+            "finalize_func": finalize_func,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

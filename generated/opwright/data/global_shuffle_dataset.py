@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +37,6 @@ if TYPE_CHECKING:
         StringLike,
         TInt64,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -45,7 +58,7 @@ class GlobalShuffleDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class GlobalShuffleDataset(Op):
+class GlobalShuffleDataset(TensorOp[TVariant]):
     """TensorFlow's `GlobalShuffleDataset`: `input_dataset`, `seed`, `seed2`,
     `seed_generator` -> `handle`.
 
@@ -94,9 +107,6 @@ class GlobalShuffleDataset(Op):
     def inputs(self) -> GlobalShuffleDatasetInputs:
         return GlobalShuffleDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -123,13 +133,13 @@ class GlobalShuffleDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GlobalShuffleDataset = GlobalShuffleDataset()
+        op: GlobalShuffleDataset = new(GlobalShuffleDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "GlobalShuffleDataset",
                     None,
                     input_dataset,
@@ -141,13 +151,13 @@ class GlobalShuffleDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, seed, seed2, seed_generator),
@@ -157,7 +167,7 @@ class GlobalShuffleDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -165,6 +175,7 @@ DEFAULTS = GlobalShuffleDataset.Options()
 MERGE = GlobalShuffleDataset.Options.merge
 
 
+@explained
 def global_shuffle_dataset(
     input_dataset: TensorOperand[TVariant],
     seed: Operand[TInt64],
@@ -173,22 +184,49 @@ def global_shuffle_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    reshuffle_each_iteration: bool = default(True),
-    metadata: StringLike = default(""),
+    reshuffle_each_iteration: bool = True,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> GlobalShuffleDataset:
-    """`GlobalShuffleDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `GlobalShuffleDataset.create` in the current scope, with
     GlobalShuffleDataset.Options as keywords.
     """
-    return GlobalShuffleDataset.create(
-        Scope.current(name),
-        input_dataset,
-        seed,
-        seed2,
-        seed_generator,
-        output_types,
-        output_shapes,
-        GlobalShuffleDataset.Options(
-            reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
-        ),
+    if _unknown:
+        raise GlobalShuffleDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "GlobalShuffleDataset",
+                name,
+                input_dataset,
+                seed,
+                seed2,
+                seed_generator,
+                "reshuffle_each_iteration",
+                flags[reshuffle_each_iteration],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GlobalShuffleDataset._call(
+        name,
+        (input_dataset, seed, seed2, seed_generator),
+        {
+            "reshuffle_each_iteration": reshuffle_each_iteration,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

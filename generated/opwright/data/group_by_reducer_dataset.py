@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -49,7 +60,7 @@ class GroupByReducerDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class GroupByReducerDataset(Op):
+class GroupByReducerDataset(TensorOp[TVariant]):
     """TensorFlow's `GroupByReducerDataset`: `input_dataset`,
     `key_func_other_arguments`, `init_func_other_arguments`,
     `reduce_func_other_arguments`, `finalize_func_other_arguments` -> `handle`.
@@ -71,17 +82,14 @@ class GroupByReducerDataset(Op):
     def inputs(self) -> GroupByReducerDatasetInputs:
         return GroupByReducerDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        key_func_other_arguments: Sequence[Operand[AnyDType]],
-        init_func_other_arguments: Sequence[Operand[AnyDType]],
-        reduce_func_other_arguments: Sequence[Operand[AnyDType]],
-        finalize_func_other_arguments: Sequence[Operand[AnyDType]],
+        key_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+        init_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+        reduce_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+        finalize_func_other_arguments: Sequence[AnyOperand[AnyDType]],
         key_func: FunctionLike,
         init_func: FunctionLike,
         reduce_func: FunctionLike,
@@ -110,12 +118,12 @@ class GroupByReducerDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GroupByReducerDataset = GroupByReducerDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: GroupByReducerDataset = new(GroupByReducerDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "GroupByReducerDataset",
                     None,
                     input_dataset,
@@ -134,11 +142,11 @@ class GroupByReducerDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -156,16 +164,17 @@ class GroupByReducerDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def group_by_reducer_dataset(
     input_dataset: TensorOperand[TVariant],
-    key_func_other_arguments: Sequence[Operand[AnyDType]],
-    init_func_other_arguments: Sequence[Operand[AnyDType]],
-    reduce_func_other_arguments: Sequence[Operand[AnyDType]],
-    finalize_func_other_arguments: Sequence[Operand[AnyDType]],
+    key_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+    init_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+    reduce_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+    finalize_func_other_arguments: Sequence[AnyOperand[AnyDType]],
     key_func: FunctionLike,
     init_func: FunctionLike,
     reduce_func: FunctionLike,
@@ -174,19 +183,57 @@ def group_by_reducer_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> GroupByReducerDataset:
-    """`GroupByReducerDataset.create` in the current scope."""
-    return GroupByReducerDataset.create(
-        Scope.current(name),
-        input_dataset,
-        key_func_other_arguments,
-        init_func_other_arguments,
-        reduce_func_other_arguments,
-        finalize_func_other_arguments,
-        key_func,
-        init_func,
-        reduce_func,
-        finalize_func,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `GroupByReducerDataset.create` in the current scope."""
+    if _unknown:
+        raise GroupByReducerDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "GroupByReducerDataset",
+                name,
+                input_dataset,
+                key_func_other_arguments,
+                init_func_other_arguments,
+                reduce_func_other_arguments,
+                finalize_func_other_arguments,
+                "key_func",
+                key_func,
+                "init_func",
+                init_func,
+                "reduce_func",
+                reduce_func,
+                "finalize_func",
+                finalize_func,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GroupByReducerDataset._call(
+        name,
+        (
+            input_dataset,
+            key_func_other_arguments,
+            init_func_other_arguments,
+            reduce_func_other_arguments,
+            finalize_func_other_arguments,
+        ),
+        {
+            "key_func": key_func,
+            "init_func": init_func,
+            "reduce_func": reduce_func,
+            "finalize_func": finalize_func,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

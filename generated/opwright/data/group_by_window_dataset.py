@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -50,7 +62,7 @@ class GroupByWindowDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class GroupByWindowDataset(Op):
+class GroupByWindowDataset(TensorOp[TVariant]):
     """TensorFlow's `GroupByWindowDataset`: `input_dataset`,
     `key_func_other_arguments`, `reduce_func_other_arguments`,
     `window_size_func_other_arguments` -> `handle`.
@@ -90,16 +102,13 @@ class GroupByWindowDataset(Op):
     def inputs(self) -> GroupByWindowDatasetInputs:
         return GroupByWindowDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        key_func_other_arguments: Sequence[Operand[AnyDType]],
-        reduce_func_other_arguments: Sequence[Operand[AnyDType]],
-        window_size_func_other_arguments: Sequence[Operand[AnyDType]],
+        key_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+        reduce_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+        window_size_func_other_arguments: Sequence[AnyOperand[AnyDType]],
         key_func: FunctionLike,
         reduce_func: FunctionLike,
         window_size_func: FunctionLike,
@@ -127,13 +136,13 @@ class GroupByWindowDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GroupByWindowDataset = GroupByWindowDataset()
+        op: GroupByWindowDataset = new(GroupByWindowDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "GroupByWindowDataset",
                     None,
                     input_dataset,
@@ -149,13 +158,13 @@ class GroupByWindowDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -172,7 +181,7 @@ class GroupByWindowDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,33 +189,71 @@ DEFAULTS = GroupByWindowDataset.Options()
 MERGE = GroupByWindowDataset.Options.merge
 
 
+@explained
 def group_by_window_dataset(
     input_dataset: TensorOperand[TVariant],
-    key_func_other_arguments: Sequence[Operand[AnyDType]],
-    reduce_func_other_arguments: Sequence[Operand[AnyDType]],
-    window_size_func_other_arguments: Sequence[Operand[AnyDType]],
+    key_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+    reduce_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+    window_size_func_other_arguments: Sequence[AnyOperand[AnyDType]],
     key_func: FunctionLike,
     reduce_func: FunctionLike,
     window_size_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> GroupByWindowDataset:
-    """`GroupByWindowDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `GroupByWindowDataset.create` in the current scope, with
     GroupByWindowDataset.Options as keywords.
     """
-    return GroupByWindowDataset.create(
-        Scope.current(name),
-        input_dataset,
-        key_func_other_arguments,
-        reduce_func_other_arguments,
-        window_size_func_other_arguments,
-        key_func,
-        reduce_func,
-        window_size_func,
-        output_types,
-        output_shapes,
-        GroupByWindowDataset.Options(metadata=metadata),
+    if _unknown:
+        raise GroupByWindowDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "GroupByWindowDataset",
+                name,
+                input_dataset,
+                key_func_other_arguments,
+                reduce_func_other_arguments,
+                window_size_func_other_arguments,
+                "key_func",
+                key_func,
+                "reduce_func",
+                reduce_func,
+                "window_size_func",
+                window_size_func,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GroupByWindowDataset._call(
+        name,
+        (
+            input_dataset,
+            key_func_other_arguments,
+            reduce_func_other_arguments,
+            window_size_func_other_arguments,
+        ),
+        {
+            "key_func": key_func,
+            "reduce_func": reduce_func,
+            "window_size_func": window_size_func,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +38,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -49,7 +62,7 @@ class IndexFlatMapDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class IndexFlatMapDataset(Op):
+class IndexFlatMapDataset(TensorOp[TVariant]):
     """TensorFlow's `IndexFlatMapDataset`: `input_dataset`, `map_func_other_args`,
     `index_map_func_other_args`, `output_cardinality` -> `handle`.
 
@@ -88,15 +101,12 @@ class IndexFlatMapDataset(Op):
     def inputs(self) -> IndexFlatMapDatasetInputs:
         return IndexFlatMapDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        map_func_other_args: Sequence[Operand[AnyDType]],
-        index_map_func_other_args: Sequence[Operand[AnyDType]],
+        map_func_other_args: Sequence[AnyOperand[AnyDType]],
+        index_map_func_other_args: Sequence[AnyOperand[AnyDType]],
         output_cardinality: Operand[TInt64],
         map_func: FunctionLike,
         index_map_func: FunctionLike,
@@ -121,13 +131,13 @@ class IndexFlatMapDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IndexFlatMapDataset = IndexFlatMapDataset()
+        op: IndexFlatMapDataset = new(IndexFlatMapDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "IndexFlatMapDataset",
                     None,
                     input_dataset,
@@ -141,13 +151,13 @@ class IndexFlatMapDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -163,7 +173,7 @@ class IndexFlatMapDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -171,31 +181,67 @@ DEFAULTS = IndexFlatMapDataset.Options()
 MERGE = IndexFlatMapDataset.Options.merge
 
 
+@explained
 def index_flat_map_dataset(
     input_dataset: TensorOperand[TVariant],
-    map_func_other_args: Sequence[Operand[AnyDType]],
-    index_map_func_other_args: Sequence[Operand[AnyDType]],
+    map_func_other_args: Sequence[AnyOperand[AnyDType]],
+    index_map_func_other_args: Sequence[AnyOperand[AnyDType]],
     output_cardinality: Operand[TInt64],
     map_func: FunctionLike,
     index_map_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> IndexFlatMapDataset:
-    """`IndexFlatMapDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `IndexFlatMapDataset.create` in the current scope, with
     IndexFlatMapDataset.Options as keywords.
     """
-    return IndexFlatMapDataset.create(
-        Scope.current(name),
-        input_dataset,
-        map_func_other_args,
-        index_map_func_other_args,
-        output_cardinality,
-        map_func,
-        index_map_func,
-        output_types,
-        output_shapes,
-        IndexFlatMapDataset.Options(metadata=metadata),
+    if _unknown:
+        raise IndexFlatMapDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IndexFlatMapDataset",
+                name,
+                input_dataset,
+                map_func_other_args,
+                index_map_func_other_args,
+                output_cardinality,
+                "map_func",
+                map_func,
+                "index_map_func",
+                index_map_func,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IndexFlatMapDataset._call(
+        name,
+        (
+            input_dataset,
+            map_func_other_args,
+            index_map_func_other_args,
+            output_cardinality,
+        ),
+        {
+            "map_func": map_func,
+            "index_map_func": index_map_func,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

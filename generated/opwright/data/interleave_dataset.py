@@ -5,18 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +38,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -47,7 +60,7 @@ class InterleaveDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class InterleaveDataset(Op):
+class InterleaveDataset(TensorOp[TVariant]):
     """TensorFlow's `InterleaveDataset`: `input_dataset`, `other_arguments`,
     `cycle_length`, `block_length` -> `handle`.
 
@@ -86,14 +99,11 @@ class InterleaveDataset(Op):
     def inputs(self) -> InterleaveDatasetInputs:
         return InterleaveDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         cycle_length: Operand[TInt64],
         block_length: Operand[TInt64],
         f: FunctionLike,
@@ -117,13 +127,13 @@ class InterleaveDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InterleaveDataset = InterleaveDataset()
+        op: InterleaveDataset = new(InterleaveDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "InterleaveDataset",
                     None,
                     input_dataset,
@@ -135,13 +145,13 @@ class InterleaveDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments, cycle_length, block_length),
@@ -151,7 +161,7 @@ class InterleaveDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -159,29 +169,58 @@ DEFAULTS = InterleaveDataset.Options()
 MERGE = InterleaveDataset.Options.merge
 
 
+@explained
 def interleave_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     cycle_length: Operand[TInt64],
     block_length: Operand[TInt64],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> InterleaveDataset:
-    """`InterleaveDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `InterleaveDataset.create` in the current scope, with
     InterleaveDataset.Options as keywords.
     """
-    return InterleaveDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        cycle_length,
-        block_length,
-        f,
-        output_types,
-        output_shapes,
-        InterleaveDataset.Options(metadata=metadata),
+    if _unknown:
+        raise InterleaveDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "InterleaveDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                cycle_length,
+                block_length,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InterleaveDataset._call(
+        name,
+        (input_dataset, other_arguments, cycle_length, block_length),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

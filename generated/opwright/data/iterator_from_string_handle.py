@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
-        TResource,
+        StringOperand,
         TString,
         TensorShape,
     )
@@ -36,7 +49,7 @@ class IteratorFromStringHandleInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class IteratorFromStringHandle(Op):
+class IteratorFromStringHandle(TensorOp[TResource]):
     """TensorFlow's `IteratorFromStringHandle`: `string_handle` -> `resource_handle`.
 
     TensorFlow's own text: `IteratorFromStringHandle.tensorflow_doc()`.
@@ -82,12 +95,9 @@ class IteratorFromStringHandle(Op):
     def inputs(self) -> IteratorFromStringHandleInputs:
         return IteratorFromStringHandleInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.resource_handle
-
     @staticmethod
     def create(
-        scope: Scope, string_handle: Operand[TString], *options: Options
+        scope: Scope, string_handle: StringOperand, *options: Options
     ) -> IteratorFromStringHandle:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -99,13 +109,13 @@ class IteratorFromStringHandle(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IteratorFromStringHandle = IteratorFromStringHandle()
+        op: IteratorFromStringHandle = new(IteratorFromStringHandle)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resource_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "IteratorFromStringHandle",
                     None,
                     string_handle,
@@ -115,13 +125,13 @@ class IteratorFromStringHandle(Op):
                     opts.output_shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (string_handle,),
             {"output_types": opts.output_types, "output_shapes": opts.output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -129,20 +139,41 @@ DEFAULTS = IteratorFromStringHandle.Options()
 MERGE = IteratorFromStringHandle.Options.merge
 
 
+@explained
 def iterator_from_string_handle(
-    string_handle: Operand[TString],
+    string_handle: StringOperand,
     *,
-    output_types: Sequence[AnyDTypeLike] = default(()),
-    output_shapes: Sequence[ShapeLike] = default(()),
+    output_types: Sequence[AnyDTypeLike] = (),
+    output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
-) -> IteratorFromStringHandle:
-    """`IteratorFromStringHandle.create` in the current scope, with
-    IteratorFromStringHandle.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`resource_handle` of `IteratorFromStringHandle.create` in the current scope,
+    with IteratorFromStringHandle.Options as keywords.
     """
-    return IteratorFromStringHandle.create(
-        Scope.current(name),
-        string_handle,
-        IteratorFromStringHandle.Options(
-            output_types=output_types, output_shapes=output_shapes
-        ),
+    if _unknown:
+        raise IteratorFromStringHandle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IteratorFromStringHandle",
+                name,
+                string_handle,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IteratorFromStringHandle._call(
+        name,
+        (string_handle,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
-        TResource,
+        StringOperand,
         TString,
         TensorShape,
     )
@@ -36,7 +49,7 @@ class IteratorFromStringHandleV2Inputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class IteratorFromStringHandleV2(Op):
+class IteratorFromStringHandleV2(TensorOp[TResource]):
     """TensorFlow's `IteratorFromStringHandleV2`: `string_handle` ->
     `resource_handle`.
 
@@ -83,12 +96,9 @@ class IteratorFromStringHandleV2(Op):
     def inputs(self) -> IteratorFromStringHandleV2Inputs:
         return IteratorFromStringHandleV2Inputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.resource_handle
-
     @staticmethod
     def create(
-        scope: Scope, string_handle: Operand[TString], *options: Options
+        scope: Scope, string_handle: StringOperand, *options: Options
     ) -> IteratorFromStringHandleV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -100,13 +110,13 @@ class IteratorFromStringHandleV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IteratorFromStringHandleV2 = IteratorFromStringHandleV2()
+        op: IteratorFromStringHandleV2 = new(IteratorFromStringHandleV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resource_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "IteratorFromStringHandleV2",
                     None,
                     string_handle,
@@ -116,13 +126,13 @@ class IteratorFromStringHandleV2(Op):
                     opts.output_shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (string_handle,),
             {"output_types": opts.output_types, "output_shapes": opts.output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -130,20 +140,41 @@ DEFAULTS = IteratorFromStringHandleV2.Options()
 MERGE = IteratorFromStringHandleV2.Options.merge
 
 
+@explained
 def iterator_from_string_handle_v2(
-    string_handle: Operand[TString],
+    string_handle: StringOperand,
     *,
-    output_types: Sequence[AnyDTypeLike] = default(()),
-    output_shapes: Sequence[ShapeLike] = default(()),
+    output_types: Sequence[AnyDTypeLike] = (),
+    output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
-) -> IteratorFromStringHandleV2:
-    """`IteratorFromStringHandleV2.create` in the current scope, with
-    IteratorFromStringHandleV2.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`resource_handle` of `IteratorFromStringHandleV2.create` in the current scope,
+    with IteratorFromStringHandleV2.Options as keywords.
     """
-    return IteratorFromStringHandleV2.create(
-        Scope.current(name),
-        string_handle,
-        IteratorFromStringHandleV2.Options(
-            output_types=output_types, output_shapes=output_shapes
-        ),
+    if _unknown:
+        raise IteratorFromStringHandleV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IteratorFromStringHandleV2",
+                name,
+                string_handle,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IteratorFromStringHandleV2._call(
+        name,
+        (string_handle,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

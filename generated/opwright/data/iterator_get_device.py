@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["IteratorGetDevice", "iterator_get_device"]
 
@@ -21,7 +32,7 @@ class IteratorGetDeviceInputs(OpInputs):
     resource: Output[TResource]
 
 
-class IteratorGetDevice(Op):
+class IteratorGetDevice(TensorOp[TString]):
     """TensorFlow's `IteratorGetDevice`: `resource` -> `device`.
 
     TensorFlow's own text: `IteratorGetDevice.tensorflow_doc()`.
@@ -29,20 +40,20 @@ class IteratorGetDevice(Op):
     Stateful.
 
     Attributes:
-        device: string.
+        device_: string.
     """
 
     OP_NAME = "IteratorGetDevice"
-    __slots__ = ("device",)
-    device: Output[TString]
+    PYTHON_NAMES = {
+        "device": "device_",
+    }
+    __slots__ = ("device_",)
+    device_: Output[TString]
     Inputs = IteratorGetDeviceInputs
 
     @property
     def inputs(self) -> IteratorGetDeviceInputs:
         return IteratorGetDeviceInputs(self)
-
-    def as_output(self) -> Output[TString]:
-        return self.device
 
     @staticmethod
     def create(scope: Scope, resource: TensorOperand[TResource]) -> IteratorGetDevice:
@@ -55,21 +66,33 @@ class IteratorGetDevice(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IteratorGetDevice = IteratorGetDevice()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.device = execute(
-                    context._context, "IteratorGetDevice", None, resource
+        op: IteratorGetDevice = new(IteratorGetDevice)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.device_ = execute(
+                    context[CURRENT], "IteratorGetDevice", None, resource
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (resource,), {}, fast_path_error)
 
 
+@explained
 def iterator_get_device(
-    resource: TensorOperand[TResource], *, name: str | None = None
-) -> IteratorGetDevice:
-    """`IteratorGetDevice.create` in the current scope."""
-    return IteratorGetDevice.create(Scope.current(name), resource)
+    resource: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`device_` of `IteratorGetDevice.create` in the current scope."""
+    if _unknown:
+        raise IteratorGetDevice._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IteratorGetDevice", name, resource)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IteratorGetDevice._call(name, (resource,), {}, fast_path_error)
+    return _result

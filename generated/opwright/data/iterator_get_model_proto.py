@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["IteratorGetModelProto", "iterator_get_model_proto"]
 
@@ -21,7 +32,7 @@ class IteratorGetModelProtoInputs(OpInputs):
     iterator: Output[TResource]
 
 
-class IteratorGetModelProto(Op):
+class IteratorGetModelProto(TensorOp[TString]):
     """TensorFlow's `IteratorGetModelProto`: `iterator` -> `model_proto`.
 
     TensorFlow's own text: `IteratorGetModelProto.tensorflow_doc()`.
@@ -41,9 +52,6 @@ class IteratorGetModelProto(Op):
     def inputs(self) -> IteratorGetModelProtoInputs:
         return IteratorGetModelProtoInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.model_proto
-
     @staticmethod
     def create(
         scope: Scope, iterator: TensorOperand[TResource]
@@ -57,21 +65,33 @@ class IteratorGetModelProto(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IteratorGetModelProto = IteratorGetModelProto()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IteratorGetModelProto = new(IteratorGetModelProto)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.model_proto = execute(
-                    context._context, "IteratorGetModelProto", None, iterator
+                    context[CURRENT], "IteratorGetModelProto", None, iterator
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (iterator,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (iterator,), {}, fast_path_error)
 
 
+@explained
 def iterator_get_model_proto(
-    iterator: TensorOperand[TResource], *, name: str | None = None
-) -> IteratorGetModelProto:
-    """`IteratorGetModelProto.create` in the current scope."""
-    return IteratorGetModelProto.create(Scope.current(name), iterator)
+    iterator: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`model_proto` of `IteratorGetModelProto.create` in the current scope."""
+    if _unknown:
+        raise IteratorGetModelProto._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IteratorGetModelProto", name, iterator)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IteratorGetModelProto._call(name, (iterator,), {}, fast_path_error)
+    return _result

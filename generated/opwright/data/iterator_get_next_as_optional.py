@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -35,7 +46,7 @@ class IteratorGetNextAsOptionalInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class IteratorGetNextAsOptional(Op):
+class IteratorGetNextAsOptional(TensorOp[TVariant]):
     """TensorFlow's `IteratorGetNextAsOptional`: `iterator` -> `optional`.
 
     TensorFlow's own text: `IteratorGetNextAsOptional.tensorflow_doc()`.
@@ -55,9 +66,6 @@ class IteratorGetNextAsOptional(Op):
     def inputs(self) -> IteratorGetNextAsOptionalInputs:
         return IteratorGetNextAsOptionalInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.optional
-
     @staticmethod
     def create(
         scope: Scope,
@@ -76,39 +84,64 @@ class IteratorGetNextAsOptional(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IteratorGetNextAsOptional = IteratorGetNextAsOptional()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IteratorGetNextAsOptional = new(IteratorGetNextAsOptional)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.optional = execute(
-                    context._context,
+                    context[CURRENT],
                     "IteratorGetNextAsOptional",
                     None,
                     iterator,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (iterator,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def iterator_get_next_as_optional(
     iterator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> IteratorGetNextAsOptional:
-    """`IteratorGetNextAsOptional.create` in the current scope."""
-    return IteratorGetNextAsOptional.create(
-        Scope.current(name), iterator, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`optional` of `IteratorGetNextAsOptional.create` in the current scope."""
+    if _unknown:
+        raise IteratorGetNextAsOptional._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IteratorGetNextAsOptional",
+                name,
+                iterator,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IteratorGetNextAsOptional._call(
+        name,
+        (iterator,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["IteratorToStringHandle", "iterator_to_string_handle"]
 
@@ -21,7 +32,7 @@ class IteratorToStringHandleInputs(OpInputs):
     resource_handle: Output[TResource]
 
 
-class IteratorToStringHandle(Op):
+class IteratorToStringHandle(TensorOp[TString]):
     """TensorFlow's `IteratorToStringHandle`: `resource_handle` -> `string_handle`.
 
     TensorFlow's own text: `IteratorToStringHandle.tensorflow_doc()`.
@@ -41,9 +52,6 @@ class IteratorToStringHandle(Op):
     def inputs(self) -> IteratorToStringHandleInputs:
         return IteratorToStringHandleInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.string_handle
-
     @staticmethod
     def create(
         scope: Scope, resource_handle: TensorOperand[TResource]
@@ -57,21 +65,40 @@ class IteratorToStringHandle(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IteratorToStringHandle = IteratorToStringHandle()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IteratorToStringHandle = new(IteratorToStringHandle)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.string_handle = execute(
-                    context._context, "IteratorToStringHandle", None, resource_handle
+                    context[CURRENT], "IteratorToStringHandle", None, resource_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (resource_handle,), {}, fast_path_error)
 
 
+@explained
 def iterator_to_string_handle(
-    resource_handle: TensorOperand[TResource], *, name: str | None = None
-) -> IteratorToStringHandle:
-    """`IteratorToStringHandle.create` in the current scope."""
-    return IteratorToStringHandle.create(Scope.current(name), resource_handle)
+    resource_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`string_handle` of `IteratorToStringHandle.create` in the current scope."""
+    if _unknown:
+        raise IteratorToStringHandle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "IteratorToStringHandle", name, resource_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IteratorToStringHandle._call(
+        name, (resource_handle,), {}, fast_path_error
+    )
+    return _result

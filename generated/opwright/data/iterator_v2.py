@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TResource,
         TensorShape,
     )
 
@@ -35,7 +46,7 @@ class IteratorV2Inputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class IteratorV2(Op):
+class IteratorV2(TensorOp[TResource]):
     """TensorFlow's `IteratorV2`: no inputs -> `handle`.
 
     TensorFlow's own text: `IteratorV2.tensorflow_doc()`.
@@ -54,9 +65,6 @@ class IteratorV2(Op):
     @property
     def inputs(self) -> IteratorV2Inputs:
         return IteratorV2Inputs(self)
-
-    def as_output(self) -> Output[TResource]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -78,12 +86,12 @@ class IteratorV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IteratorV2 = IteratorV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IteratorV2 = new(IteratorV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "IteratorV2",
                     None,
                     "shared_name",
@@ -93,11 +101,11 @@ class IteratorV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -107,10 +115,11 @@ class IteratorV2(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def iterator_v2(
     shared_name: StringLike,
     container: StringLike,
@@ -118,8 +127,40 @@ def iterator_v2(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> IteratorV2:
-    """`IteratorV2.create` in the current scope."""
-    return IteratorV2.create(
-        Scope.current(name), shared_name, container, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `IteratorV2.create` in the current scope."""
+    if _unknown:
+        raise IteratorV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IteratorV2",
+                name,
+                "shared_name",
+                shared_name,
+                "container",
+                container,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IteratorV2._call(
+        name,
+        (),
+        {
+            "shared_name": shared_name,
+            "container": container,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

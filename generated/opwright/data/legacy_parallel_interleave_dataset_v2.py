@@ -5,18 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +38,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -50,7 +63,7 @@ class LegacyParallelInterleaveDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class LegacyParallelInterleaveDatasetV2(Op):
+class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `LegacyParallelInterleaveDatasetV2`: `input_dataset`,
     `other_arguments`, `cycle_length`, `block_length`, `buffer_output_elements`,
     `prefetch_input_elements` -> `handle`.
@@ -96,14 +109,11 @@ class LegacyParallelInterleaveDatasetV2(Op):
     def inputs(self) -> LegacyParallelInterleaveDatasetV2Inputs:
         return LegacyParallelInterleaveDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         cycle_length: Operand[TInt64],
         block_length: Operand[TInt64],
         buffer_output_elements: Operand[TInt64],
@@ -131,13 +141,13 @@ class LegacyParallelInterleaveDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LegacyParallelInterleaveDatasetV2 = LegacyParallelInterleaveDatasetV2()
+        op: LegacyParallelInterleaveDatasetV2 = new(LegacyParallelInterleaveDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "LegacyParallelInterleaveDatasetV2",
                     None,
                     input_dataset,
@@ -153,13 +163,13 @@ class LegacyParallelInterleaveDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -177,7 +187,7 @@ class LegacyParallelInterleaveDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -185,9 +195,10 @@ DEFAULTS = LegacyParallelInterleaveDatasetV2.Options()
 MERGE = LegacyParallelInterleaveDatasetV2.Options.merge
 
 
+@explained
 def legacy_parallel_interleave_dataset_v2(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     cycle_length: Operand[TInt64],
     block_length: Operand[TInt64],
     buffer_output_elements: Operand[TInt64],
@@ -196,25 +207,61 @@ def legacy_parallel_interleave_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    deterministic: StringLike = default("default"),
-    metadata: StringLike = default(""),
+    deterministic: StringLike = "default",
+    metadata: StringLike = "",
     name: str | None = None,
-) -> LegacyParallelInterleaveDatasetV2:
-    """`LegacyParallelInterleaveDatasetV2.create` in the current scope, with
-    LegacyParallelInterleaveDatasetV2.Options as keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `LegacyParallelInterleaveDatasetV2.create` in the current scope,
+    with LegacyParallelInterleaveDatasetV2.Options as keywords.
     """
-    return LegacyParallelInterleaveDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        cycle_length,
-        block_length,
-        buffer_output_elements,
-        prefetch_input_elements,
-        f,
-        output_types,
-        output_shapes,
-        LegacyParallelInterleaveDatasetV2.Options(
-            deterministic=deterministic, metadata=metadata
+    if _unknown:
+        raise LegacyParallelInterleaveDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LegacyParallelInterleaveDatasetV2",
+                name,
+                input_dataset,
+                other_arguments,
+                cycle_length,
+                block_length,
+                buffer_output_elements,
+                prefetch_input_elements,
+                "f",
+                f,
+                "deterministic",
+                deterministic,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LegacyParallelInterleaveDatasetV2._call(
+        name,
+        (
+            input_dataset,
+            other_arguments,
+            cycle_length,
+            block_length,
+            buffer_output_elements,
+            prefetch_input_elements,
         ),
+        {
+            "f": f,
+            "deterministic": deterministic,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

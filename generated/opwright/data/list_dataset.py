@@ -5,24 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -40,7 +52,7 @@ class ListDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ListDataset(Op):
+class ListDataset(TensorOp[TVariant]):
     """TensorFlow's `ListDataset`: `tensors` -> `handle`.
 
     TensorFlow's own text: `ListDataset.tensorflow_doc()`.
@@ -80,13 +92,10 @@ class ListDataset(Op):
     def inputs(self) -> ListDatasetInputs:
         return ListDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        tensors: Sequence[Operand[AnyDType]],
+        tensors: Sequence[AnyOperand[AnyDType]],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
@@ -103,26 +112,26 @@ class ListDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ListDataset = ListDataset()
+        op: ListDataset = new(ListDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ListDataset",
                     None,
                     tensors,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tensors,),
@@ -131,7 +140,7 @@ class ListDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,21 +148,48 @@ DEFAULTS = ListDataset.Options()
 MERGE = ListDataset.Options.merge
 
 
+@explained
 def list_dataset(
-    tensors: Sequence[Operand[AnyDType]],
+    tensors: Sequence[AnyOperand[AnyDType]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ListDataset:
-    """`ListDataset.create` in the current scope, with ListDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ListDataset.create` in the current scope, with
+    ListDataset.Options as keywords.
     """
-    return ListDataset.create(
-        Scope.current(name),
-        tensors,
-        output_types,
-        output_shapes,
-        ListDataset.Options(metadata=metadata),
+    if _unknown:
+        raise ListDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ListDataset",
+                name,
+                tensors,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ListDataset._call(
+        name,
+        (tensors,),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorShape,
     )
 
@@ -35,7 +46,7 @@ class ListSnapshotChunksDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ListSnapshotChunksDataset(Op):
+class ListSnapshotChunksDataset(TensorOp[TVariant]):
     """TensorFlow's `ListSnapshotChunksDataset`: `snapshot_path` -> `handle`.
 
     TensorFlow's own text: `ListSnapshotChunksDataset.tensorflow_doc()`.
@@ -55,13 +66,10 @@ class ListSnapshotChunksDataset(Op):
     def inputs(self) -> ListSnapshotChunksDatasetInputs:
         return ListSnapshotChunksDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        snapshot_path: Operand[TString],
+        snapshot_path: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> ListSnapshotChunksDataset:
@@ -76,39 +84,64 @@ class ListSnapshotChunksDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ListSnapshotChunksDataset = ListSnapshotChunksDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ListSnapshotChunksDataset = new(ListSnapshotChunksDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ListSnapshotChunksDataset",
                     None,
                     snapshot_path,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (snapshot_path,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def list_snapshot_chunks_dataset(
-    snapshot_path: Operand[TString],
+    snapshot_path: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ListSnapshotChunksDataset:
-    """`ListSnapshotChunksDataset.create` in the current scope."""
-    return ListSnapshotChunksDataset.create(
-        Scope.current(name), snapshot_path, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ListSnapshotChunksDataset.create` in the current scope."""
+    if _unknown:
+        raise ListSnapshotChunksDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ListSnapshotChunksDataset",
+                name,
+                snapshot_path,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ListSnapshotChunksDataset._call(
+        name,
+        (snapshot_path,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

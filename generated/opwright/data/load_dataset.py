@@ -5,26 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -44,7 +57,7 @@ class LoadDatasetInputs(OpInputs):
     Treader_func_args: tuple[DType, ...]
 
 
-class LoadDataset(Op):
+class LoadDataset(TensorOp[TVariant]):
     """TensorFlow's `LoadDataset`: `path`, `reader_func_other_args` -> `handle`.
 
     TensorFlow's own text: `LoadDataset.tensorflow_doc()`.
@@ -84,14 +97,11 @@ class LoadDataset(Op):
     def inputs(self) -> LoadDatasetInputs:
         return LoadDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        path: Operand[TString],
-        reader_func_other_args: Sequence[Operand[AnyDType]],
+        path: StringOperand,
+        reader_func_other_args: Sequence[AnyOperand[AnyDType]],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         reader_func: FunctionLike,
@@ -111,13 +121,13 @@ class LoadDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadDataset = LoadDataset()
+        op: LoadDataset = new(LoadDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadDataset",
                     None,
                     path,
@@ -125,15 +135,15 @@ class LoadDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "compression",
                     opts.compression,
                     "reader_func",
                     reader_func,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (path, reader_func_other_args),
@@ -143,7 +153,7 @@ class LoadDataset(Op):
                 "compression": opts.compression,
                 "reader_func": reader_func,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -151,25 +161,54 @@ DEFAULTS = LoadDataset.Options()
 MERGE = LoadDataset.Options.merge
 
 
+@explained
 def load_dataset(
-    path: Operand[TString],
-    reader_func_other_args: Sequence[Operand[AnyDType]],
+    path: StringOperand,
+    reader_func_other_args: Sequence[AnyOperand[AnyDType]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     reader_func: FunctionLike,
     *,
-    compression: StringLike = default(""),
+    compression: StringLike = "",
     name: str | None = None,
-) -> LoadDataset:
-    """`LoadDataset.create` in the current scope, with LoadDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `LoadDataset.create` in the current scope, with
+    LoadDataset.Options as keywords.
     """
-    return LoadDataset.create(
-        Scope.current(name),
-        path,
-        reader_func_other_args,
-        output_types,
-        output_shapes,
-        reader_func,
-        LoadDataset.Options(compression=compression),
+    if _unknown:
+        raise LoadDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadDataset",
+                name,
+                path,
+                reader_func_other_args,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "compression",
+                compression,
+                "reader_func",
+                reader_func,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadDataset._call(
+        name,
+        (path, reader_func_other_args),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "compression": compression,
+            "reader_func": reader_func,
+        },
+        fast_path_error,
     )
+    return _result

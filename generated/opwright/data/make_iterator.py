@@ -5,12 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        TResource,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["MakeIterator", "make_iterator"]
 
@@ -54,22 +70,37 @@ class MakeIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MakeIterator = MakeIterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "MakeIterator", None, dataset, iterator)
+        op: MakeIterator = new(MakeIterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "MakeIterator", None, dataset, iterator)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (dataset, iterator), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (dataset, iterator), {}, fast_path_error)
 
 
+@explained
 def make_iterator(
     dataset: TensorOperand[TVariant],
     iterator: TensorOperand[TResource],
     *,
     name: str | None = None,
-) -> MakeIterator:
-    """`MakeIterator.create` in the current scope."""
-    return MakeIterator.create(Scope.current(name), dataset, iterator)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `MakeIterator.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise MakeIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MakeIterator", name, dataset, iterator)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MakeIterator._call(name, (dataset, iterator), {}, fast_path_error)
+    return _result

@@ -5,18 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -25,7 +40,6 @@ if TYPE_CHECKING:
         StringLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -50,7 +64,7 @@ class MapAndBatchDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class MapAndBatchDataset(Op):
+class MapAndBatchDataset(TensorOp[TVariant]):
     """TensorFlow's `MapAndBatchDataset`: `input_dataset`, `other_arguments`,
     `batch_size`, `num_parallel_calls`, `drop_remainder` -> `handle`.
 
@@ -95,14 +109,11 @@ class MapAndBatchDataset(Op):
     def inputs(self) -> MapAndBatchDatasetInputs:
         return MapAndBatchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         batch_size: Operand[TInt64],
         num_parallel_calls: Operand[TInt64],
         drop_remainder: Operand[TBool],
@@ -128,13 +139,13 @@ class MapAndBatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MapAndBatchDataset = MapAndBatchDataset()
+        op: MapAndBatchDataset = new(MapAndBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "MapAndBatchDataset",
                     None,
                     input_dataset,
@@ -147,15 +158,15 @@ class MapAndBatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "preserve_cardinality",
                     opts.preserve_cardinality,
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -172,7 +183,7 @@ class MapAndBatchDataset(Op):
                 "preserve_cardinality": opts.preserve_cardinality,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,9 +191,10 @@ DEFAULTS = MapAndBatchDataset.Options()
 MERGE = MapAndBatchDataset.Options.merge
 
 
+@explained
 def map_and_batch_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     batch_size: Operand[TInt64],
     num_parallel_calls: Operand[TInt64],
     drop_remainder: Operand[TBool],
@@ -190,24 +202,59 @@ def map_and_batch_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    preserve_cardinality: bool = default(False),
-    metadata: StringLike = default(""),
+    preserve_cardinality: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> MapAndBatchDataset:
-    """`MapAndBatchDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `MapAndBatchDataset.create` in the current scope, with
     MapAndBatchDataset.Options as keywords.
     """
-    return MapAndBatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        batch_size,
-        num_parallel_calls,
-        drop_remainder,
-        f,
-        output_types,
-        output_shapes,
-        MapAndBatchDataset.Options(
-            preserve_cardinality=preserve_cardinality, metadata=metadata
+    if _unknown:
+        raise MapAndBatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MapAndBatchDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                batch_size,
+                num_parallel_calls,
+                drop_remainder,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MapAndBatchDataset._call(
+        name,
+        (
+            input_dataset,
+            other_arguments,
+            batch_size,
+            num_parallel_calls,
+            drop_remainder,
         ),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "preserve_cardinality": preserve_cardinality,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

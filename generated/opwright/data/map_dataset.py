@@ -5,25 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -47,7 +60,7 @@ class MapDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class MapDataset(Op):
+class MapDataset(TensorOp[TVariant]):
     """TensorFlow's `MapDataset`: `input_dataset`, `other_arguments` -> `handle`.
 
     TensorFlow's own text: `MapDataset.tensorflow_doc()`.
@@ -113,14 +126,11 @@ class MapDataset(Op):
     def inputs(self) -> MapDatasetInputs:
         return MapDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -140,13 +150,13 @@ class MapDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MapDataset = MapDataset()
+        op: MapDataset = new(MapDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "MapDataset",
                     None,
                     input_dataset,
@@ -156,7 +166,7 @@ class MapDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "use_inter_op_parallelism",
                     opts.use_inter_op_parallelism,
                     "preserve_cardinality",
@@ -167,8 +177,8 @@ class MapDataset(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments),
@@ -181,7 +191,7 @@ class MapDataset(Op):
                 "force_synchronous": opts.force_synchronous,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -189,31 +199,66 @@ DEFAULTS = MapDataset.Options()
 MERGE = MapDataset.Options.merge
 
 
+@explained
 def map_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    use_inter_op_parallelism: bool = default(True),
-    preserve_cardinality: bool = default(False),
-    force_synchronous: bool = default(False),
-    metadata: StringLike = default(""),
+    use_inter_op_parallelism: bool = True,
+    preserve_cardinality: bool = False,
+    force_synchronous: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> MapDataset:
-    """`MapDataset.create` in the current scope, with MapDataset.Options as keywords."""
-    return MapDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        f,
-        output_types,
-        output_shapes,
-        MapDataset.Options(
-            use_inter_op_parallelism=use_inter_op_parallelism,
-            preserve_cardinality=preserve_cardinality,
-            force_synchronous=force_synchronous,
-            metadata=metadata,
-        ),
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `MapDataset.create` in the current scope, with MapDataset.Options
+    as keywords.
+    """
+    if _unknown:
+        raise MapDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MapDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "use_inter_op_parallelism",
+                flags[use_inter_op_parallelism],
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+                "force_synchronous",
+                flags[force_synchronous],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MapDataset._call(
+        name,
+        (input_dataset, other_arguments),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "use_inter_op_parallelism": use_inter_op_parallelism,
+            "preserve_cardinality": preserve_cardinality,
+            "force_synchronous": force_synchronous,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString, TVariant
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["MatchingFilesDataset", "matching_files_dataset"]
 
@@ -21,7 +32,7 @@ class MatchingFilesDatasetInputs(OpInputs):
     patterns: Output[TString]
 
 
-class MatchingFilesDataset(Op):
+class MatchingFilesDataset(TensorOp[TVariant]):
     """TensorFlow's `MatchingFilesDataset`: `patterns` -> `handle`.
 
     TensorFlow's own text: `MatchingFilesDataset.tensorflow_doc()`.
@@ -41,11 +52,8 @@ class MatchingFilesDataset(Op):
     def inputs(self) -> MatchingFilesDatasetInputs:
         return MatchingFilesDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
-    def create(scope: Scope, patterns: Operand[TString]) -> MatchingFilesDataset:
+    def create(scope: Scope, patterns: StringOperand) -> MatchingFilesDataset:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -55,21 +63,33 @@ class MatchingFilesDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatchingFilesDataset = MatchingFilesDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MatchingFilesDataset = new(MatchingFilesDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context, "MatchingFilesDataset", None, patterns
+                    context[CURRENT], "MatchingFilesDataset", None, patterns
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (patterns,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (patterns,), {}, fast_path_error)
 
 
+@explained
 def matching_files_dataset(
-    patterns: Operand[TString], *, name: str | None = None
-) -> MatchingFilesDataset:
-    """`MatchingFilesDataset.create` in the current scope."""
-    return MatchingFilesDataset.create(Scope.current(name), patterns)
+    patterns: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
+    """`handle` of `MatchingFilesDataset.create` in the current scope."""
+    if _unknown:
+        raise MatchingFilesDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatchingFilesDataset", name, patterns)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatchingFilesDataset._call(name, (patterns,), {}, fast_path_error)
+    return _result

@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +51,7 @@ class ModelDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ModelDataset(Op):
+class ModelDataset(TensorOp[TVariant]):
     """TensorFlow's `ModelDataset`: `input_dataset` -> `handle`.
 
     TensorFlow's own text: `ModelDataset.tensorflow_doc()`.
@@ -89,9 +101,6 @@ class ModelDataset(Op):
     def inputs(self) -> ModelDatasetInputs:
         return ModelDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -112,13 +121,13 @@ class ModelDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ModelDataset = ModelDataset()
+        op: ModelDataset = new(ModelDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ModelDataset",
                     None,
                     input_dataset,
@@ -131,11 +140,11 @@ class ModelDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
@@ -146,7 +155,7 @@ class ModelDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,25 +163,56 @@ DEFAULTS = ModelDataset.Options()
 MERGE = ModelDataset.Options.merge
 
 
+@explained
 def model_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    algorithm: int = default(0),
-    cpu_budget: int = default(0),
-    ram_budget: int = default(0),
+    algorithm: int = 0,
+    cpu_budget: int = 0,
+    ram_budget: int = 0,
     name: str | None = None,
-) -> ModelDataset:
-    """`ModelDataset.create` in the current scope, with ModelDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ModelDataset.create` in the current scope, with
+    ModelDataset.Options as keywords.
     """
-    return ModelDataset.create(
-        Scope.current(name),
-        input_dataset,
-        output_types,
-        output_shapes,
-        ModelDataset.Options(
-            algorithm=algorithm, cpu_budget=cpu_budget, ram_budget=ram_budget
-        ),
+    if _unknown:
+        raise ModelDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ModelDataset",
+                name,
+                input_dataset,
+                "algorithm",
+                algorithm,
+                "cpu_budget",
+                cpu_budget,
+                "ram_budget",
+                ram_budget,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ModelDataset._call(
+        name,
+        (input_dataset,),
+        {
+            "algorithm": algorithm,
+            "cpu_budget": cpu_budget,
+            "ram_budget": ram_budget,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TResource,
         TensorShape,
     )
 
@@ -36,7 +47,7 @@ class MultiDeviceIteratorInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class MultiDeviceIterator(Op):
+class MultiDeviceIterator(TensorOp[TResource]):
     """TensorFlow's `MultiDeviceIterator`: no inputs -> `handle`.
 
     TensorFlow's own text: `MultiDeviceIterator.tensorflow_doc()`.
@@ -55,9 +66,6 @@ class MultiDeviceIterator(Op):
     @property
     def inputs(self) -> MultiDeviceIteratorInputs:
         return MultiDeviceIteratorInputs(self)
-
-    def as_output(self) -> Output[TResource]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -81,12 +89,12 @@ class MultiDeviceIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MultiDeviceIterator = MultiDeviceIterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MultiDeviceIterator = new(MultiDeviceIterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "MultiDeviceIterator",
                     None,
                     "devices",
@@ -98,11 +106,11 @@ class MultiDeviceIterator(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -113,10 +121,11 @@ class MultiDeviceIterator(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def multi_device_iterator(
     devices: Sequence[StringLike],
     shared_name: StringLike,
@@ -125,13 +134,43 @@ def multi_device_iterator(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> MultiDeviceIterator:
-    """`MultiDeviceIterator.create` in the current scope."""
-    return MultiDeviceIterator.create(
-        Scope.current(name),
-        devices,
-        shared_name,
-        container,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `MultiDeviceIterator.create` in the current scope."""
+    if _unknown:
+        raise MultiDeviceIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MultiDeviceIterator",
+                name,
+                "devices",
+                devices,
+                "shared_name",
+                shared_name,
+                "container",
+                container,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MultiDeviceIterator._call(
+        name,
+        (),
+        {
+            "devices": devices,
+            "shared_name": shared_name,
+            "container": container,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

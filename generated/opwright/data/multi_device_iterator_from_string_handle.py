@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
-        TResource,
+        StringOperand,
         TString,
         TensorShape,
     )
@@ -39,7 +52,7 @@ class MultiDeviceIteratorFromStringHandleInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class MultiDeviceIteratorFromStringHandle(Op):
+class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
     """TensorFlow's `MultiDeviceIteratorFromStringHandle`: `string_handle` ->
     `multi_device_iterator`.
 
@@ -86,12 +99,9 @@ class MultiDeviceIteratorFromStringHandle(Op):
     def inputs(self) -> MultiDeviceIteratorFromStringHandleInputs:
         return MultiDeviceIteratorFromStringHandleInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.multi_device_iterator
-
     @staticmethod
     def create(
-        scope: Scope, string_handle: Operand[TString], *options: Options
+        scope: Scope, string_handle: StringOperand, *options: Options
     ) -> MultiDeviceIteratorFromStringHandle:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -103,13 +113,15 @@ class MultiDeviceIteratorFromStringHandle(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MultiDeviceIteratorFromStringHandle = MultiDeviceIteratorFromStringHandle()
+        op: MultiDeviceIteratorFromStringHandle = new(
+            MultiDeviceIteratorFromStringHandle
+        )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.multi_device_iterator = execute(
-                    context._context,
+                    context[CURRENT],
                     "MultiDeviceIteratorFromStringHandle",
                     None,
                     string_handle,
@@ -119,13 +131,13 @@ class MultiDeviceIteratorFromStringHandle(Op):
                     opts.output_shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (string_handle,),
             {"output_types": opts.output_types, "output_shapes": opts.output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -133,20 +145,41 @@ DEFAULTS = MultiDeviceIteratorFromStringHandle.Options()
 MERGE = MultiDeviceIteratorFromStringHandle.Options.merge
 
 
+@explained
 def multi_device_iterator_from_string_handle(
-    string_handle: Operand[TString],
+    string_handle: StringOperand,
     *,
-    output_types: Sequence[AnyDTypeLike] = default(()),
-    output_shapes: Sequence[ShapeLike] = default(()),
+    output_types: Sequence[AnyDTypeLike] = (),
+    output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
-) -> MultiDeviceIteratorFromStringHandle:
-    """`MultiDeviceIteratorFromStringHandle.create` in the current scope, with
-    MultiDeviceIteratorFromStringHandle.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`multi_device_iterator` of `MultiDeviceIteratorFromStringHandle.create` in the
+    current scope, with MultiDeviceIteratorFromStringHandle.Options as keywords.
     """
-    return MultiDeviceIteratorFromStringHandle.create(
-        Scope.current(name),
-        string_handle,
-        MultiDeviceIteratorFromStringHandle.Options(
-            output_types=output_types, output_shapes=output_shapes
-        ),
+    if _unknown:
+        raise MultiDeviceIteratorFromStringHandle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MultiDeviceIteratorFromStringHandle",
+                name,
+                string_handle,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MultiDeviceIteratorFromStringHandle._call(
+        name,
+        (string_handle,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
@@ -86,12 +97,14 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MultiDeviceIteratorGetNextFromShard = MultiDeviceIteratorGetNextFromShard()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MultiDeviceIteratorGetNextFromShard = new(
+            MultiDeviceIteratorGetNextFromShard
+        )
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.components = execute(
-                    context._context,
+                    context[CURRENT],
                     "MultiDeviceIteratorGetNextFromShard",
                     None,
                     multi_device_iterator,
@@ -100,19 +113,20 @@ class MultiDeviceIteratorGetNextFromShard(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (multi_device_iterator, shard_num, incarnation_id),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def multi_device_iterator_get_next_from_shard(
     multi_device_iterator: TensorOperand[TResource],
     shard_num: Operand[TInt32],
@@ -121,13 +135,36 @@ def multi_device_iterator_get_next_from_shard(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> MultiDeviceIteratorGetNextFromShard:
-    """`MultiDeviceIteratorGetNextFromShard.create` in the current scope."""
-    return MultiDeviceIteratorGetNextFromShard.create(
-        Scope.current(name),
-        multi_device_iterator,
-        shard_num,
-        incarnation_id,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`components` of `MultiDeviceIteratorGetNextFromShard.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise MultiDeviceIteratorGetNextFromShard._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MultiDeviceIteratorGetNextFromShard",
+                name,
+                multi_device_iterator,
+                shard_num,
+                incarnation_id,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MultiDeviceIteratorGetNextFromShard._call(
+        name,
+        (multi_device_iterator, shard_num, incarnation_id),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

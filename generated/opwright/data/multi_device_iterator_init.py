@@ -5,15 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
-        TInt64,
         TResource,
         TVariant,
         TensorOperand,
@@ -30,7 +40,7 @@ class MultiDeviceIteratorInitInputs(OpInputs):
     max_buffer_size: Output[TInt64]
 
 
-class MultiDeviceIteratorInit(Op):
+class MultiDeviceIteratorInit(TensorOp[TInt64]):
     """TensorFlow's `MultiDeviceIteratorInit`: `dataset`, `multi_device_iterator`,
     `max_buffer_size` -> `incarnation_id`.
 
@@ -51,9 +61,6 @@ class MultiDeviceIteratorInit(Op):
     def inputs(self) -> MultiDeviceIteratorInitInputs:
         return MultiDeviceIteratorInitInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.incarnation_id
-
     @staticmethod
     def create(
         scope: Scope,
@@ -72,12 +79,12 @@ class MultiDeviceIteratorInit(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MultiDeviceIteratorInit = MultiDeviceIteratorInit()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MultiDeviceIteratorInit = new(MultiDeviceIteratorInit)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.incarnation_id = execute(
-                    context._context,
+                    context[CURRENT],
                     "MultiDeviceIteratorInit",
                     None,
                     dataset,
@@ -85,21 +92,44 @@ class MultiDeviceIteratorInit(Op):
                     max_buffer_size,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (dataset, multi_device_iterator, max_buffer_size), {}, refusal
+            scope,
+            (dataset, multi_device_iterator, max_buffer_size),
+            {},
+            fast_path_error,
         )
 
 
+@explained
 def multi_device_iterator_init(
     dataset: TensorOperand[TVariant],
     multi_device_iterator: TensorOperand[TResource],
     max_buffer_size: Operand[TInt64],
     *,
     name: str | None = None,
-) -> MultiDeviceIteratorInit:
-    """`MultiDeviceIteratorInit.create` in the current scope."""
-    return MultiDeviceIteratorInit.create(
-        Scope.current(name), dataset, multi_device_iterator, max_buffer_size
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`incarnation_id` of `MultiDeviceIteratorInit.create` in the current scope."""
+    if _unknown:
+        raise MultiDeviceIteratorInit._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MultiDeviceIteratorInit",
+                name,
+                dataset,
+                multi_device_iterator,
+                max_buffer_size,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MultiDeviceIteratorInit._call(
+        name, (dataset, multi_device_iterator, max_buffer_size), {}, fast_path_error
     )
+    return _result

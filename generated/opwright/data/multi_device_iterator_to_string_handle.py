@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = [
     "MultiDeviceIteratorToStringHandle",
@@ -24,7 +35,7 @@ class MultiDeviceIteratorToStringHandleInputs(OpInputs):
     multi_device_iterator: Output[TResource]
 
 
-class MultiDeviceIteratorToStringHandle(Op):
+class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
     """TensorFlow's `MultiDeviceIteratorToStringHandle`: `multi_device_iterator` ->
     `string_handle`.
 
@@ -45,9 +56,6 @@ class MultiDeviceIteratorToStringHandle(Op):
     def inputs(self) -> MultiDeviceIteratorToStringHandleInputs:
         return MultiDeviceIteratorToStringHandleInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.string_handle
-
     @staticmethod
     def create(
         scope: Scope, multi_device_iterator: TensorOperand[TResource]
@@ -61,26 +69,48 @@ class MultiDeviceIteratorToStringHandle(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MultiDeviceIteratorToStringHandle = MultiDeviceIteratorToStringHandle()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MultiDeviceIteratorToStringHandle = new(MultiDeviceIteratorToStringHandle)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.string_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "MultiDeviceIteratorToStringHandle",
                     None,
                     multi_device_iterator,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (multi_device_iterator,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (multi_device_iterator,), {}, fast_path_error)
 
 
+@explained
 def multi_device_iterator_to_string_handle(
-    multi_device_iterator: TensorOperand[TResource], *, name: str | None = None
-) -> MultiDeviceIteratorToStringHandle:
-    """`MultiDeviceIteratorToStringHandle.create` in the current scope."""
-    return MultiDeviceIteratorToStringHandle.create(
-        Scope.current(name), multi_device_iterator
+    multi_device_iterator: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`string_handle` of `MultiDeviceIteratorToStringHandle.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise MultiDeviceIteratorToStringHandle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MultiDeviceIteratorToStringHandle",
+                name,
+                multi_device_iterator,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MultiDeviceIteratorToStringHandle._call(
+        name, (multi_device_iterator,), {}, fast_path_error
     )
+    return _result

@@ -5,23 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         FunctionLike,
         Output,
         ShapeLike,
         StringLike,
-        TResource,
         TensorShape,
     )
     from typing_extensions import Self
@@ -39,7 +51,7 @@ class OneShotIteratorInputs(OpInputs):
     shared_name: StringLike
 
 
-class OneShotIterator(Op):
+class OneShotIterator(TensorOp[TResource]):
     """TensorFlow's `OneShotIterator`: no inputs -> `handle`.
 
     TensorFlow's own text: `OneShotIterator.tensorflow_doc()`.
@@ -85,9 +97,6 @@ class OneShotIterator(Op):
     def inputs(self) -> OneShotIteratorInputs:
         return OneShotIteratorInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -108,13 +117,13 @@ class OneShotIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OneShotIterator = OneShotIterator()
+        op: OneShotIterator = new(OneShotIterator)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "OneShotIterator",
                     None,
                     "dataset_factory",
@@ -122,15 +131,15 @@ class OneShotIterator(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "container",
                     opts.container,
                     "shared_name",
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -141,7 +150,7 @@ class OneShotIterator(Op):
                 "container": opts.container,
                 "shared_name": opts.shared_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,22 +158,54 @@ DEFAULTS = OneShotIterator.Options()
 MERGE = OneShotIterator.Options.merge
 
 
+@explained
 def one_shot_iterator(
     dataset_factory: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> OneShotIterator:
-    """`OneShotIterator.create` in the current scope, with OneShotIterator.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `OneShotIterator.create` in the current scope, with
+    OneShotIterator.Options as keywords.
     """
-    return OneShotIterator.create(
-        Scope.current(name),
-        dataset_factory,
-        output_types,
-        output_shapes,
-        OneShotIterator.Options(container=container, shared_name=shared_name),
+    if _unknown:
+        raise OneShotIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OneShotIterator",
+                name,
+                "dataset_factory",
+                dataset_factory,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OneShotIterator._call(
+        name,
+        (),
+        {
+            "dataset_factory": dataset_factory,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "container": container,
+            "shared_name": shared_name,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,24 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +53,7 @@ class OptimizeDatasetInputs(OpInputs):
     optimization_configs: tuple[StringLike, ...]
 
 
-class OptimizeDataset(Op):
+class OptimizeDataset(TensorOp[TVariant]):
     """TensorFlow's `OptimizeDataset`: `input_dataset`, `optimizations` -> `handle`.
 
     TensorFlow's own text: `OptimizeDataset.tensorflow_doc()`.
@@ -81,14 +93,11 @@ class OptimizeDataset(Op):
     def inputs(self) -> OptimizeDatasetInputs:
         return OptimizeDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        optimizations: Operand[TString],
+        optimizations: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
@@ -106,13 +115,13 @@ class OptimizeDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OptimizeDataset = OptimizeDataset()
+        op: OptimizeDataset = new(OptimizeDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "OptimizeDataset",
                     None,
                     input_dataset,
@@ -120,13 +129,13 @@ class OptimizeDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "optimization_configs",
                     opts.optimization_configs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, optimizations),
@@ -135,7 +144,7 @@ class OptimizeDataset(Op):
                 "output_shapes": output_shapes,
                 "optimization_configs": opts.optimization_configs,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -143,23 +152,50 @@ DEFAULTS = OptimizeDataset.Options()
 MERGE = OptimizeDataset.Options.merge
 
 
+@explained
 def optimize_dataset(
     input_dataset: TensorOperand[TVariant],
-    optimizations: Operand[TString],
+    optimizations: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    optimization_configs: Sequence[StringLike] = default(()),
+    optimization_configs: Sequence[StringLike] = (),
     name: str | None = None,
-) -> OptimizeDataset:
-    """`OptimizeDataset.create` in the current scope, with OptimizeDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `OptimizeDataset.create` in the current scope, with
+    OptimizeDataset.Options as keywords.
     """
-    return OptimizeDataset.create(
-        Scope.current(name),
-        input_dataset,
-        optimizations,
-        output_types,
-        output_shapes,
-        OptimizeDataset.Options(optimization_configs=optimization_configs),
+    if _unknown:
+        raise OptimizeDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OptimizeDataset",
+                name,
+                input_dataset,
+                optimizations,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "optimization_configs",
+                optimization_configs,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OptimizeDataset._call(
+        name,
+        (input_dataset, optimizations),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "optimization_configs": optimization_configs,
+        },
+        fast_path_error,
     )
+    return _result

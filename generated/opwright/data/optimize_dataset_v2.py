@@ -5,24 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -43,7 +55,7 @@ class OptimizeDatasetV2Inputs(OpInputs):
     optimization_configs: tuple[StringLike, ...]
 
 
-class OptimizeDatasetV2(Op):
+class OptimizeDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `OptimizeDatasetV2`: `input_dataset`, `optimizations_enabled`,
     `optimizations_disabled`, `optimizations_default` -> `handle`.
 
@@ -84,16 +96,13 @@ class OptimizeDatasetV2(Op):
     def inputs(self) -> OptimizeDatasetV2Inputs:
         return OptimizeDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        optimizations_enabled: Operand[TString],
-        optimizations_disabled: Operand[TString],
-        optimizations_default: Operand[TString],
+        optimizations_enabled: StringOperand,
+        optimizations_disabled: StringOperand,
+        optimizations_default: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
@@ -113,13 +122,13 @@ class OptimizeDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OptimizeDatasetV2 = OptimizeDatasetV2()
+        op: OptimizeDatasetV2 = new(OptimizeDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "OptimizeDatasetV2",
                     None,
                     input_dataset,
@@ -129,13 +138,13 @@ class OptimizeDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "optimization_configs",
                     opts.optimization_configs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -149,7 +158,7 @@ class OptimizeDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "optimization_configs": opts.optimization_configs,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,27 +166,59 @@ DEFAULTS = OptimizeDatasetV2.Options()
 MERGE = OptimizeDatasetV2.Options.merge
 
 
+@explained
 def optimize_dataset_v2(
     input_dataset: TensorOperand[TVariant],
-    optimizations_enabled: Operand[TString],
-    optimizations_disabled: Operand[TString],
-    optimizations_default: Operand[TString],
+    optimizations_enabled: StringOperand,
+    optimizations_disabled: StringOperand,
+    optimizations_default: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    optimization_configs: Sequence[StringLike] = default(()),
+    optimization_configs: Sequence[StringLike] = (),
     name: str | None = None,
-) -> OptimizeDatasetV2:
-    """`OptimizeDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `OptimizeDatasetV2.create` in the current scope, with
     OptimizeDatasetV2.Options as keywords.
     """
-    return OptimizeDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        optimizations_enabled,
-        optimizations_disabled,
-        optimizations_default,
-        output_types,
-        output_shapes,
-        OptimizeDatasetV2.Options(optimization_configs=optimization_configs),
+    if _unknown:
+        raise OptimizeDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OptimizeDatasetV2",
+                name,
+                input_dataset,
+                optimizations_enabled,
+                optimizations_disabled,
+                optimizations_default,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "optimization_configs",
+                optimization_configs,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OptimizeDatasetV2._call(
+        name,
+        (
+            input_dataset,
+            optimizations_enabled,
+            optimizations_disabled,
+            optimizations_default,
+        ),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "optimization_configs": optimization_configs,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TVariant
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output
 
 __all__ = ["OptionalFromValue", "optional_from_value"]
 
@@ -24,7 +35,7 @@ class OptionalFromValueInputs(OpInputs):
     Toutput_types: tuple[DType, ...]
 
 
-class OptionalFromValue(Op):
+class OptionalFromValue(TensorOp[TVariant]):
     """TensorFlow's `OptionalFromValue`: `components` -> `optional`.
 
     TensorFlow's own text: `OptionalFromValue.tensorflow_doc()`.
@@ -42,12 +53,9 @@ class OptionalFromValue(Op):
     def inputs(self) -> OptionalFromValueInputs:
         return OptionalFromValueInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.optional
-
     @staticmethod
     def create(
-        scope: Scope, components: Sequence[Operand[AnyDType]]
+        scope: Scope, components: Sequence[AnyOperand[AnyDType]]
     ) -> OptionalFromValue:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -58,21 +66,36 @@ class OptionalFromValue(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OptionalFromValue = OptionalFromValue()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OptionalFromValue = new(OptionalFromValue)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.optional = execute(
-                    context._context, "OptionalFromValue", None, components
+                    context[CURRENT], "OptionalFromValue", None, components
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (components,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (components,), {}, fast_path_error)
 
 
+@explained
 def optional_from_value(
-    components: Sequence[Operand[AnyDType]], *, name: str | None = None
-) -> OptionalFromValue:
-    """`OptionalFromValue.create` in the current scope."""
-    return OptionalFromValue.create(Scope.current(name), components)
+    components: Sequence[AnyOperand[AnyDType]],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`optional` of `OptionalFromValue.create` in the current scope."""
+    if _unknown:
+        raise OptionalFromValue._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OptionalFromValue", name, components)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OptionalFromValue._call(name, (components,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TBool, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TVariant, TensorOperand
 
 __all__ = ["OptionalHasValue", "optional_has_value"]
 
@@ -21,7 +32,7 @@ class OptionalHasValueInputs(OpInputs):
     optional: Output[TVariant]
 
 
-class OptionalHasValue(Op):
+class OptionalHasValue(TensorOp[TBool]):
     """TensorFlow's `OptionalHasValue`: `optional` -> `has_value`.
 
     TensorFlow's own text: `OptionalHasValue.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class OptionalHasValue(Op):
     def inputs(self) -> OptionalHasValueInputs:
         return OptionalHasValueInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.has_value
-
     @staticmethod
     def create(scope: Scope, optional: TensorOperand[TVariant]) -> OptionalHasValue:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,21 +61,33 @@ class OptionalHasValue(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OptionalHasValue = OptionalHasValue()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OptionalHasValue = new(OptionalHasValue)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.has_value = execute(
-                    context._context, "OptionalHasValue", None, optional
+                    context[CURRENT], "OptionalHasValue", None, optional
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (optional,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (optional,), {}, fast_path_error)
 
 
+@explained
 def optional_has_value(
-    optional: TensorOperand[TVariant], *, name: str | None = None
-) -> OptionalHasValue:
-    """`OptionalHasValue.create` in the current scope."""
-    return OptionalHasValue.create(Scope.current(name), optional)
+    optional: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`has_value` of `OptionalHasValue.create` in the current scope."""
+    if _unknown:
+        raise OptionalHasValue._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OptionalHasValue", name, optional)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OptionalHasValue._call(name, (optional,), {}, fast_path_error)
+    return _result

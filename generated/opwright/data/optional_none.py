@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TVariant
+    from opwright_runtime.gencode import Output
 
 __all__ = ["OptionalNone", "optional_none"]
 
@@ -19,7 +30,7 @@ class OptionalNoneInputs(OpInputs):
     """Inputs and attributes of OptionalNone in a graph."""
 
 
-class OptionalNone(Op):
+class OptionalNone(TensorOp[TVariant]):
     """TensorFlow's `OptionalNone`: no inputs -> `optional`.
 
     TensorFlow's own text: `OptionalNone.tensorflow_doc()`.
@@ -37,9 +48,6 @@ class OptionalNone(Op):
     def inputs(self) -> OptionalNoneInputs:
         return OptionalNoneInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.optional
-
     @staticmethod
     def create(scope: Scope) -> OptionalNone:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -50,17 +58,29 @@ class OptionalNone(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OptionalNone = OptionalNone()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.optional = execute(context._context, "OptionalNone", None)
+        op: OptionalNone = new(OptionalNone)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.optional = execute(context[CURRENT], "OptionalNone", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def optional_none(*, name: str | None = None) -> OptionalNone:
-    """`OptionalNone.create` in the current scope."""
-    return OptionalNone.create(Scope.current(name))
+@explained
+def optional_none(*, name: str | None = None, **_unknown: Never) -> Output[TVariant]:
+    """`optional` of `OptionalNone.create` in the current scope."""
+    if _unknown:
+        raise OptionalNone._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OptionalNone", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OptionalNone._call(name, (), {}, fast_path_error)
+    return _result

@@ -5,22 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +51,7 @@ class OptionsDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class OptionsDataset(Op):
+class OptionsDataset(TensorOp[TVariant]):
     """TensorFlow's `OptionsDataset`: `input_dataset` -> `handle`.
 
     TensorFlow's own text: `OptionsDataset.tensorflow_doc()`.
@@ -77,9 +89,6 @@ class OptionsDataset(Op):
     def inputs(self) -> OptionsDatasetInputs:
         return OptionsDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -102,13 +111,13 @@ class OptionsDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OptionsDataset = OptionsDataset()
+        op: OptionsDataset = new(OptionsDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "OptionsDataset",
                     None,
                     input_dataset,
@@ -117,13 +126,13 @@ class OptionsDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
@@ -133,7 +142,7 @@ class OptionsDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +150,52 @@ DEFAULTS = OptionsDataset.Options()
 MERGE = OptionsDataset.Options.merge
 
 
+@explained
 def options_dataset(
     input_dataset: TensorOperand[TVariant],
     serialized_options: StringLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> OptionsDataset:
-    """`OptionsDataset.create` in the current scope, with OptionsDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `OptionsDataset.create` in the current scope, with
+    OptionsDataset.Options as keywords.
     """
-    return OptionsDataset.create(
-        Scope.current(name),
-        input_dataset,
-        serialized_options,
-        output_types,
-        output_shapes,
-        OptionsDataset.Options(metadata=metadata),
+    if _unknown:
+        raise OptionsDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OptionsDataset",
+                name,
+                input_dataset,
+                "serialized_options",
+                serialized_options,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OptionsDataset._call(
+        name,
+        (input_dataset,),
+        {
+            "serialized_options": serialized_options,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,23 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -43,7 +56,7 @@ class PaddedBatchDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class PaddedBatchDataset(Op):
+class PaddedBatchDataset(TensorOp[TVariant]):
     """TensorFlow's `PaddedBatchDataset`: `input_dataset`, `batch_size`,
     `padded_shapes`, `padding_values` -> `handle`.
 
@@ -82,16 +95,13 @@ class PaddedBatchDataset(Op):
     def inputs(self) -> PaddedBatchDatasetInputs:
         return PaddedBatchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         batch_size: Operand[TInt64],
         padded_shapes: Sequence[Operand[TInt64]],
-        padding_values: Sequence[Operand[AnyDType]],
+        padding_values: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
     ) -> PaddedBatchDataset:
@@ -109,13 +119,13 @@ class PaddedBatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: PaddedBatchDataset = PaddedBatchDataset()
+        op: PaddedBatchDataset = new(PaddedBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "PaddedBatchDataset",
                     None,
                     input_dataset,
@@ -123,18 +133,18 @@ class PaddedBatchDataset(Op):
                     padded_shapes,
                     padding_values,
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_size, padded_shapes, padding_values),
             {"output_shapes": output_shapes, "metadata": opts.metadata},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,25 +152,47 @@ DEFAULTS = PaddedBatchDataset.Options()
 MERGE = PaddedBatchDataset.Options.merge
 
 
+@explained
 def padded_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],
     padded_shapes: Sequence[Operand[TInt64]],
-    padding_values: Sequence[Operand[AnyDType]],
+    padding_values: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> PaddedBatchDataset:
-    """`PaddedBatchDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `PaddedBatchDataset.create` in the current scope, with
     PaddedBatchDataset.Options as keywords.
     """
-    return PaddedBatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        batch_size,
-        padded_shapes,
-        padding_values,
-        output_shapes,
-        PaddedBatchDataset.Options(metadata=metadata),
+    if _unknown:
+        raise PaddedBatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "PaddedBatchDataset",
+                name,
+                input_dataset,
+                batch_size,
+                padded_shapes,
+                padding_values,
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = PaddedBatchDataset._call(
+        name,
+        (input_dataset, batch_size, padded_shapes, padding_values),
+        {"output_shapes": output_shapes, "metadata": metadata},
+        fast_path_error,
     )
+    return _result

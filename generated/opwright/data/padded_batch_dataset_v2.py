@@ -5,16 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
@@ -22,7 +37,6 @@ if TYPE_CHECKING:
         StringLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -46,7 +60,7 @@ class PaddedBatchDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class PaddedBatchDatasetV2(Op):
+class PaddedBatchDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `PaddedBatchDatasetV2`: `input_dataset`, `batch_size`,
     `padded_shapes`, `padding_values`, `drop_remainder` -> `handle`.
 
@@ -91,16 +105,13 @@ class PaddedBatchDatasetV2(Op):
     def inputs(self) -> PaddedBatchDatasetV2Inputs:
         return PaddedBatchDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         batch_size: Operand[TInt64],
         padded_shapes: Sequence[Operand[TInt64]],
-        padding_values: Sequence[Operand[AnyDType]],
+        padding_values: Sequence[AnyOperand[AnyDType]],
         drop_remainder: Operand[TBool],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
@@ -120,13 +131,13 @@ class PaddedBatchDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: PaddedBatchDatasetV2 = PaddedBatchDatasetV2()
+        op: PaddedBatchDatasetV2 = new(PaddedBatchDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "PaddedBatchDatasetV2",
                     None,
                     input_dataset,
@@ -137,13 +148,13 @@ class PaddedBatchDatasetV2(Op):
                     "parallel_copy",
                     opts.parallel_copy,
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_size, padded_shapes, padding_values, drop_remainder),
@@ -152,7 +163,7 @@ class PaddedBatchDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -160,28 +171,56 @@ DEFAULTS = PaddedBatchDatasetV2.Options()
 MERGE = PaddedBatchDatasetV2.Options.merge
 
 
+@explained
 def padded_batch_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],
     padded_shapes: Sequence[Operand[TInt64]],
-    padding_values: Sequence[Operand[AnyDType]],
+    padding_values: Sequence[AnyOperand[AnyDType]],
     drop_remainder: Operand[TBool],
     output_shapes: Sequence[ShapeLike],
     *,
-    parallel_copy: bool = default(False),
-    metadata: StringLike = default(""),
+    parallel_copy: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> PaddedBatchDatasetV2:
-    """`PaddedBatchDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `PaddedBatchDatasetV2.create` in the current scope, with
     PaddedBatchDatasetV2.Options as keywords.
     """
-    return PaddedBatchDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        batch_size,
-        padded_shapes,
-        padding_values,
-        drop_remainder,
-        output_shapes,
-        PaddedBatchDatasetV2.Options(parallel_copy=parallel_copy, metadata=metadata),
+    if _unknown:
+        raise PaddedBatchDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "PaddedBatchDatasetV2",
+                name,
+                input_dataset,
+                batch_size,
+                padded_shapes,
+                padding_values,
+                drop_remainder,
+                "parallel_copy",
+                flags[parallel_copy],
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = PaddedBatchDatasetV2._call(
+        name,
+        (input_dataset, batch_size, padded_shapes, padding_values, drop_remainder),
+        {
+            "parallel_copy": parallel_copy,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

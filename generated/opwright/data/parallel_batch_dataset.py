@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +37,6 @@ if TYPE_CHECKING:
         StringLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -46,7 +59,7 @@ class ParallelBatchDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ParallelBatchDataset(Op):
+class ParallelBatchDataset(TensorOp[TVariant]):
     """TensorFlow's `ParallelBatchDataset`: `input_dataset`, `batch_size`,
     `num_parallel_calls`, `drop_remainder` -> `handle`.
 
@@ -101,9 +114,6 @@ class ParallelBatchDataset(Op):
     def inputs(self) -> ParallelBatchDatasetInputs:
         return ParallelBatchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -130,13 +140,13 @@ class ParallelBatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParallelBatchDataset = ParallelBatchDataset()
+        op: ParallelBatchDataset = new(ParallelBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParallelBatchDataset",
                     None,
                     input_dataset,
@@ -148,15 +158,15 @@ class ParallelBatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "deterministic",
                     opts.deterministic,
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_size, num_parallel_calls, drop_remainder),
@@ -167,7 +177,7 @@ class ParallelBatchDataset(Op):
                 "deterministic": opts.deterministic,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -175,6 +185,7 @@ DEFAULTS = ParallelBatchDataset.Options()
 MERGE = ParallelBatchDataset.Options.merge
 
 
+@explained
 def parallel_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],
@@ -183,23 +194,53 @@ def parallel_batch_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    parallel_copy: bool = default(False),
-    deterministic: StringLike = default("default"),
-    metadata: StringLike = default(""),
+    parallel_copy: bool = False,
+    deterministic: StringLike = "default",
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ParallelBatchDataset:
-    """`ParallelBatchDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParallelBatchDataset.create` in the current scope, with
     ParallelBatchDataset.Options as keywords.
     """
-    return ParallelBatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        batch_size,
-        num_parallel_calls,
-        drop_remainder,
-        output_types,
-        output_shapes,
-        ParallelBatchDataset.Options(
-            parallel_copy=parallel_copy, deterministic=deterministic, metadata=metadata
-        ),
+    if _unknown:
+        raise ParallelBatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParallelBatchDataset",
+                name,
+                input_dataset,
+                batch_size,
+                num_parallel_calls,
+                drop_remainder,
+                "parallel_copy",
+                flags[parallel_copy],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "deterministic",
+                deterministic,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParallelBatchDataset._call(
+        name,
+        (input_dataset, batch_size, num_parallel_calls, drop_remainder),
+        {
+            "parallel_copy": parallel_copy,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "deterministic": deterministic,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +38,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -47,7 +60,7 @@ class ParallelFilterDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ParallelFilterDataset(Op):
+class ParallelFilterDataset(TensorOp[TVariant]):
     """TensorFlow's `ParallelFilterDataset`: `input_dataset`, `other_arguments`,
     `num_parallel_calls` -> `handle`.
 
@@ -92,14 +105,11 @@ class ParallelFilterDataset(Op):
     def inputs(self) -> ParallelFilterDatasetInputs:
         return ParallelFilterDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         num_parallel_calls: Operand[TInt64],
         predicate: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
@@ -121,13 +131,13 @@ class ParallelFilterDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParallelFilterDataset = ParallelFilterDataset()
+        op: ParallelFilterDataset = new(ParallelFilterDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParallelFilterDataset",
                     None,
                     input_dataset,
@@ -140,13 +150,13 @@ class ParallelFilterDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments, num_parallel_calls),
@@ -157,7 +167,7 @@ class ParallelFilterDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -165,28 +175,60 @@ DEFAULTS = ParallelFilterDataset.Options()
 MERGE = ParallelFilterDataset.Options.merge
 
 
+@explained
 def parallel_filter_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     num_parallel_calls: Operand[TInt64],
     predicate: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    deterministic: StringLike = default("default"),
-    metadata: StringLike = default(""),
+    deterministic: StringLike = "default",
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ParallelFilterDataset:
-    """`ParallelFilterDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParallelFilterDataset.create` in the current scope, with
     ParallelFilterDataset.Options as keywords.
     """
-    return ParallelFilterDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        num_parallel_calls,
-        predicate,
-        output_types,
-        output_shapes,
-        ParallelFilterDataset.Options(deterministic=deterministic, metadata=metadata),
+    if _unknown:
+        raise ParallelFilterDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParallelFilterDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                num_parallel_calls,
+                "predicate",
+                predicate,
+                "deterministic",
+                deterministic,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParallelFilterDataset._call(
+        name,
+        (input_dataset, other_arguments, num_parallel_calls),
+        {
+            "predicate": predicate,
+            "deterministic": deterministic,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -25,7 +39,6 @@ if TYPE_CHECKING:
         StringLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -51,7 +64,7 @@ class ParallelInterleaveDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ParallelInterleaveDataset(Op):
+class ParallelInterleaveDataset(TensorOp[TVariant]):
     """TensorFlow's `ParallelInterleaveDataset`: `input_dataset`, `other_arguments`,
     `cycle_length`, `block_length`, `sloppy`, `buffer_output_elements`,
     `prefetch_input_elements` -> `handle`.
@@ -91,14 +104,11 @@ class ParallelInterleaveDataset(Op):
     def inputs(self) -> ParallelInterleaveDatasetInputs:
         return ParallelInterleaveDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         cycle_length: Operand[TInt64],
         block_length: Operand[TInt64],
         sloppy: Operand[TBool],
@@ -128,13 +138,13 @@ class ParallelInterleaveDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParallelInterleaveDataset = ParallelInterleaveDataset()
+        op: ParallelInterleaveDataset = new(ParallelInterleaveDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParallelInterleaveDataset",
                     None,
                     input_dataset,
@@ -149,13 +159,13 @@ class ParallelInterleaveDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -173,7 +183,7 @@ class ParallelInterleaveDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -181,9 +191,10 @@ DEFAULTS = ParallelInterleaveDataset.Options()
 MERGE = ParallelInterleaveDataset.Options.merge
 
 
+@explained
 def parallel_interleave_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     cycle_length: Operand[TInt64],
     block_length: Operand[TInt64],
     sloppy: Operand[TBool],
@@ -193,23 +204,59 @@ def parallel_interleave_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ParallelInterleaveDataset:
-    """`ParallelInterleaveDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParallelInterleaveDataset.create` in the current scope, with
     ParallelInterleaveDataset.Options as keywords.
     """
-    return ParallelInterleaveDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        cycle_length,
-        block_length,
-        sloppy,
-        buffer_output_elements,
-        prefetch_input_elements,
-        f,
-        output_types,
-        output_shapes,
-        ParallelInterleaveDataset.Options(metadata=metadata),
+    if _unknown:
+        raise ParallelInterleaveDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParallelInterleaveDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                cycle_length,
+                block_length,
+                sloppy,
+                buffer_output_elements,
+                prefetch_input_elements,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParallelInterleaveDataset._call(
+        name,
+        (
+            input_dataset,
+            other_arguments,
+            cycle_length,
+            block_length,
+            sloppy,
+            buffer_output_elements,
+            prefetch_input_elements,
+        ),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

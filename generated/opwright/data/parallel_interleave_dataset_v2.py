@@ -5,18 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +39,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -49,7 +63,7 @@ class ParallelInterleaveDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class ParallelInterleaveDatasetV2(Op):
+class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `ParallelInterleaveDatasetV2`: `input_dataset`,
     `other_arguments`, `cycle_length`, `block_length`, `num_parallel_calls` ->
     `handle`.
@@ -95,14 +109,11 @@ class ParallelInterleaveDatasetV2(Op):
     def inputs(self) -> ParallelInterleaveDatasetV2Inputs:
         return ParallelInterleaveDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         cycle_length: Operand[TInt64],
         block_length: Operand[TInt64],
         num_parallel_calls: Operand[TInt64],
@@ -128,13 +139,13 @@ class ParallelInterleaveDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParallelInterleaveDatasetV2 = ParallelInterleaveDatasetV2()
+        op: ParallelInterleaveDatasetV2 = new(ParallelInterleaveDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParallelInterleaveDatasetV2",
                     None,
                     input_dataset,
@@ -147,15 +158,15 @@ class ParallelInterleaveDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "sloppy",
                     opts.sloppy,
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -172,7 +183,7 @@ class ParallelInterleaveDatasetV2(Op):
                 "sloppy": opts.sloppy,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,9 +191,10 @@ DEFAULTS = ParallelInterleaveDatasetV2.Options()
 MERGE = ParallelInterleaveDatasetV2.Options.merge
 
 
+@explained
 def parallel_interleave_dataset_v2(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     cycle_length: Operand[TInt64],
     block_length: Operand[TInt64],
     num_parallel_calls: Operand[TInt64],
@@ -190,22 +202,59 @@ def parallel_interleave_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    sloppy: bool = default(False),
-    metadata: StringLike = default(""),
+    sloppy: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ParallelInterleaveDatasetV2:
-    """`ParallelInterleaveDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParallelInterleaveDatasetV2.create` in the current scope, with
     ParallelInterleaveDatasetV2.Options as keywords.
     """
-    return ParallelInterleaveDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        cycle_length,
-        block_length,
-        num_parallel_calls,
-        f,
-        output_types,
-        output_shapes,
-        ParallelInterleaveDatasetV2.Options(sloppy=sloppy, metadata=metadata),
+    if _unknown:
+        raise ParallelInterleaveDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParallelInterleaveDatasetV2",
+                name,
+                input_dataset,
+                other_arguments,
+                cycle_length,
+                block_length,
+                num_parallel_calls,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "sloppy",
+                flags[sloppy],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParallelInterleaveDatasetV2._call(
+        name,
+        (
+            input_dataset,
+            other_arguments,
+            cycle_length,
+            block_length,
+            num_parallel_calls,
+        ),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "sloppy": sloppy,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

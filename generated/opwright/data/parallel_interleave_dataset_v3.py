@@ -5,18 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +38,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -49,7 +62,7 @@ class ParallelInterleaveDatasetV3Inputs(OpInputs):
     metadata: StringLike
 
 
-class ParallelInterleaveDatasetV3(Op):
+class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
     """TensorFlow's `ParallelInterleaveDatasetV3`: `input_dataset`,
     `other_arguments`, `cycle_length`, `block_length`, `num_parallel_calls` ->
     `handle`.
@@ -95,14 +108,11 @@ class ParallelInterleaveDatasetV3(Op):
     def inputs(self) -> ParallelInterleaveDatasetV3Inputs:
         return ParallelInterleaveDatasetV3Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         cycle_length: Operand[TInt64],
         block_length: Operand[TInt64],
         num_parallel_calls: Operand[TInt64],
@@ -128,13 +138,13 @@ class ParallelInterleaveDatasetV3(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParallelInterleaveDatasetV3 = ParallelInterleaveDatasetV3()
+        op: ParallelInterleaveDatasetV3 = new(ParallelInterleaveDatasetV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParallelInterleaveDatasetV3",
                     None,
                     input_dataset,
@@ -149,13 +159,13 @@ class ParallelInterleaveDatasetV3(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -172,7 +182,7 @@ class ParallelInterleaveDatasetV3(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,9 +190,10 @@ DEFAULTS = ParallelInterleaveDatasetV3.Options()
 MERGE = ParallelInterleaveDatasetV3.Options.merge
 
 
+@explained
 def parallel_interleave_dataset_v3(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     cycle_length: Operand[TInt64],
     block_length: Operand[TInt64],
     num_parallel_calls: Operand[TInt64],
@@ -190,24 +201,59 @@ def parallel_interleave_dataset_v3(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    deterministic: StringLike = default("default"),
-    metadata: StringLike = default(""),
+    deterministic: StringLike = "default",
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ParallelInterleaveDatasetV3:
-    """`ParallelInterleaveDatasetV3.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParallelInterleaveDatasetV3.create` in the current scope, with
     ParallelInterleaveDatasetV3.Options as keywords.
     """
-    return ParallelInterleaveDatasetV3.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        cycle_length,
-        block_length,
-        num_parallel_calls,
-        f,
-        output_types,
-        output_shapes,
-        ParallelInterleaveDatasetV3.Options(
-            deterministic=deterministic, metadata=metadata
+    if _unknown:
+        raise ParallelInterleaveDatasetV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParallelInterleaveDatasetV3",
+                name,
+                input_dataset,
+                other_arguments,
+                cycle_length,
+                block_length,
+                num_parallel_calls,
+                "f",
+                f,
+                "deterministic",
+                deterministic,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParallelInterleaveDatasetV3._call(
+        name,
+        (
+            input_dataset,
+            other_arguments,
+            cycle_length,
+            block_length,
+            num_parallel_calls,
         ),
+        {
+            "f": f,
+            "deterministic": deterministic,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +39,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt32,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -49,7 +63,7 @@ class ParallelMapDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ParallelMapDataset(Op):
+class ParallelMapDataset(TensorOp[TVariant]):
     """TensorFlow's `ParallelMapDataset`: `input_dataset`, `other_arguments`,
     `num_parallel_calls` -> `handle`.
 
@@ -116,14 +130,11 @@ class ParallelMapDataset(Op):
     def inputs(self) -> ParallelMapDatasetInputs:
         return ParallelMapDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         num_parallel_calls: Operand[TInt32],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
@@ -145,13 +156,13 @@ class ParallelMapDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParallelMapDataset = ParallelMapDataset()
+        op: ParallelMapDataset = new(ParallelMapDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParallelMapDataset",
                     None,
                     input_dataset,
@@ -162,7 +173,7 @@ class ParallelMapDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "use_inter_op_parallelism",
                     opts.use_inter_op_parallelism,
                     "sloppy",
@@ -173,8 +184,8 @@ class ParallelMapDataset(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments, num_parallel_calls),
@@ -187,7 +198,7 @@ class ParallelMapDataset(Op):
                 "preserve_cardinality": opts.preserve_cardinality,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -195,35 +206,68 @@ DEFAULTS = ParallelMapDataset.Options()
 MERGE = ParallelMapDataset.Options.merge
 
 
+@explained
 def parallel_map_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     num_parallel_calls: Operand[TInt32],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    use_inter_op_parallelism: bool = default(True),
-    sloppy: bool = default(False),
-    preserve_cardinality: bool = default(False),
-    metadata: StringLike = default(""),
+    use_inter_op_parallelism: bool = True,
+    sloppy: bool = False,
+    preserve_cardinality: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ParallelMapDataset:
-    """`ParallelMapDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParallelMapDataset.create` in the current scope, with
     ParallelMapDataset.Options as keywords.
     """
-    return ParallelMapDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        num_parallel_calls,
-        f,
-        output_types,
-        output_shapes,
-        ParallelMapDataset.Options(
-            use_inter_op_parallelism=use_inter_op_parallelism,
-            sloppy=sloppy,
-            preserve_cardinality=preserve_cardinality,
-            metadata=metadata,
-        ),
+    if _unknown:
+        raise ParallelMapDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParallelMapDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                num_parallel_calls,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "use_inter_op_parallelism",
+                flags[use_inter_op_parallelism],
+                "sloppy",
+                flags[sloppy],
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParallelMapDataset._call(
+        name,
+        (input_dataset, other_arguments, num_parallel_calls),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "use_inter_op_parallelism": use_inter_op_parallelism,
+            "sloppy": sloppy,
+            "preserve_cardinality": preserve_cardinality,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

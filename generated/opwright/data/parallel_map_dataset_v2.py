@@ -5,18 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +39,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -50,7 +64,7 @@ class ParallelMapDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class ParallelMapDatasetV2(Op):
+class ParallelMapDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `ParallelMapDatasetV2`: `input_dataset`, `other_arguments`,
     `num_parallel_calls` -> `handle`.
 
@@ -125,14 +139,11 @@ class ParallelMapDatasetV2(Op):
     def inputs(self) -> ParallelMapDatasetV2Inputs:
         return ParallelMapDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         num_parallel_calls: Operand[TInt64],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
@@ -154,13 +165,13 @@ class ParallelMapDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParallelMapDatasetV2 = ParallelMapDatasetV2()
+        op: ParallelMapDatasetV2 = new(ParallelMapDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParallelMapDatasetV2",
                     None,
                     input_dataset,
@@ -171,7 +182,7 @@ class ParallelMapDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "use_inter_op_parallelism",
                     opts.use_inter_op_parallelism,
                     "deterministic",
@@ -184,8 +195,8 @@ class ParallelMapDatasetV2(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments, num_parallel_calls),
@@ -199,7 +210,7 @@ class ParallelMapDatasetV2(Op):
                 "use_unbounded_threadpool": opts.use_unbounded_threadpool,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -207,37 +218,72 @@ DEFAULTS = ParallelMapDatasetV2.Options()
 MERGE = ParallelMapDatasetV2.Options.merge
 
 
+@explained
 def parallel_map_dataset_v2(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     num_parallel_calls: Operand[TInt64],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    use_inter_op_parallelism: bool = default(True),
-    deterministic: StringLike = default("default"),
-    preserve_cardinality: bool = default(False),
-    use_unbounded_threadpool: bool = default(False),
-    metadata: StringLike = default(""),
+    use_inter_op_parallelism: bool = True,
+    deterministic: StringLike = "default",
+    preserve_cardinality: bool = False,
+    use_unbounded_threadpool: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ParallelMapDatasetV2:
-    """`ParallelMapDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParallelMapDatasetV2.create` in the current scope, with
     ParallelMapDatasetV2.Options as keywords.
     """
-    return ParallelMapDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        num_parallel_calls,
-        f,
-        output_types,
-        output_shapes,
-        ParallelMapDatasetV2.Options(
-            use_inter_op_parallelism=use_inter_op_parallelism,
-            deterministic=deterministic,
-            preserve_cardinality=preserve_cardinality,
-            use_unbounded_threadpool=use_unbounded_threadpool,
-            metadata=metadata,
-        ),
+    if _unknown:
+        raise ParallelMapDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParallelMapDatasetV2",
+                name,
+                input_dataset,
+                other_arguments,
+                num_parallel_calls,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "use_inter_op_parallelism",
+                flags[use_inter_op_parallelism],
+                "deterministic",
+                deterministic,
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+                "use_unbounded_threadpool",
+                flags[use_unbounded_threadpool],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParallelMapDatasetV2._call(
+        name,
+        (input_dataset, other_arguments, num_parallel_calls),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "use_inter_op_parallelism": use_inter_op_parallelism,
+            "deterministic": deterministic,
+            "preserve_cardinality": preserve_cardinality,
+            "use_unbounded_threadpool": use_unbounded_threadpool,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         Operand,
         Output,
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -51,7 +65,7 @@ class ParseExampleDatasetInputs(OpInputs):
     ragged_split_types: tuple[DType, ...]
 
 
-class ParseExampleDataset(Op):
+class ParseExampleDataset(TensorOp[TVariant]):
     """TensorFlow's `ParseExampleDataset`: `input_dataset`, `num_parallel_calls`,
     `dense_defaults` -> `handle`.
 
@@ -122,15 +136,12 @@ class ParseExampleDataset(Op):
     def inputs(self) -> ParseExampleDatasetInputs:
         return ParseExampleDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         num_parallel_calls: Operand[TInt64],
-        dense_defaults: Sequence[Operand[AnyDType]],
+        dense_defaults: Sequence[AnyOperand[AnyDType]],
         sparse_keys: Sequence[StringLike],
         dense_keys: Sequence[StringLike],
         sparse_types: Sequence[AnyDTypeLike],
@@ -157,13 +168,13 @@ class ParseExampleDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseExampleDataset = ParseExampleDataset()
+        op: ParseExampleDataset = new(ParseExampleDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseExampleDataset",
                     None,
                     input_dataset,
@@ -176,11 +187,11 @@ class ParseExampleDataset(Op):
                     "sparse_types",
                     as_dtypes(sparse_types),
                     "dense_shapes",
-                    dense_shapes,
+                    as_shapes(dense_shapes),
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "sloppy",
                     opts.sloppy,
                     "ragged_keys",
@@ -191,8 +202,8 @@ class ParseExampleDataset(Op):
                     opts.ragged_split_types,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_parallel_calls, dense_defaults),
@@ -208,7 +219,7 @@ class ParseExampleDataset(Op):
                 "ragged_value_types": opts.ragged_value_types,
                 "ragged_split_types": opts.ragged_split_types,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -216,10 +227,11 @@ DEFAULTS = ParseExampleDataset.Options()
 MERGE = ParseExampleDataset.Options.merge
 
 
+@explained
 def parse_example_dataset(
     input_dataset: TensorOperand[TVariant],
     num_parallel_calls: Operand[TInt64],
-    dense_defaults: Sequence[Operand[AnyDType]],
+    dense_defaults: Sequence[AnyOperand[AnyDType]],
     sparse_keys: Sequence[StringLike],
     dense_keys: Sequence[StringLike],
     sparse_types: Sequence[AnyDTypeLike],
@@ -227,30 +239,68 @@ def parse_example_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    sloppy: bool = default(False),
-    ragged_keys: Sequence[StringLike] = default(()),
-    ragged_value_types: Sequence[AnyDTypeLike] = default(()),
-    ragged_split_types: Sequence[AnyDTypeLike] = default(()),
+    sloppy: bool = False,
+    ragged_keys: Sequence[StringLike] = (),
+    ragged_value_types: Sequence[AnyDTypeLike] = (),
+    ragged_split_types: Sequence[AnyDTypeLike] = (),
     name: str | None = None,
-) -> ParseExampleDataset:
-    """`ParseExampleDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParseExampleDataset.create` in the current scope, with
     ParseExampleDataset.Options as keywords.
     """
-    return ParseExampleDataset.create(
-        Scope.current(name),
-        input_dataset,
-        num_parallel_calls,
-        dense_defaults,
-        sparse_keys,
-        dense_keys,
-        sparse_types,
-        dense_shapes,
-        output_types,
-        output_shapes,
-        ParseExampleDataset.Options(
-            sloppy=sloppy,
-            ragged_keys=ragged_keys,
-            ragged_value_types=ragged_value_types,
-            ragged_split_types=ragged_split_types,
-        ),
+    if _unknown:
+        raise ParseExampleDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParseExampleDataset",
+                name,
+                input_dataset,
+                num_parallel_calls,
+                dense_defaults,
+                "sparse_keys",
+                sparse_keys,
+                "dense_keys",
+                dense_keys,
+                "sparse_types",
+                as_dtypes(sparse_types),
+                "dense_shapes",
+                as_shapes(dense_shapes),
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "sloppy",
+                flags[sloppy],
+                "ragged_keys",
+                ragged_keys,
+                "ragged_value_types",
+                as_dtypes(ragged_value_types),
+                "ragged_split_types",
+                as_dtypes(ragged_split_types),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseExampleDataset._call(
+        name,
+        (input_dataset, num_parallel_calls, dense_defaults),
+        {
+            "sparse_keys": sparse_keys,
+            "dense_keys": dense_keys,
+            "sparse_types": sparse_types,
+            "dense_shapes": dense_shapes,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "sloppy": sloppy,
+            "ragged_keys": ragged_keys,
+            "ragged_value_types": ragged_value_types,
+            "ragged_split_types": ragged_split_types,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         Operand,
         Output,
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -51,7 +64,7 @@ class ParseExampleDatasetV2Inputs(OpInputs):
     ragged_split_types: tuple[DType, ...]
 
 
-class ParseExampleDatasetV2(Op):
+class ParseExampleDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `ParseExampleDatasetV2`: `input_dataset`, `num_parallel_calls`,
     `dense_defaults` -> `handle`.
 
@@ -122,15 +135,12 @@ class ParseExampleDatasetV2(Op):
     def inputs(self) -> ParseExampleDatasetV2Inputs:
         return ParseExampleDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         num_parallel_calls: Operand[TInt64],
-        dense_defaults: Sequence[Operand[AnyDType]],
+        dense_defaults: Sequence[AnyOperand[AnyDType]],
         sparse_keys: Sequence[StringLike],
         dense_keys: Sequence[StringLike],
         sparse_types: Sequence[AnyDTypeLike],
@@ -157,13 +167,13 @@ class ParseExampleDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseExampleDatasetV2 = ParseExampleDatasetV2()
+        op: ParseExampleDatasetV2 = new(ParseExampleDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseExampleDatasetV2",
                     None,
                     input_dataset,
@@ -176,11 +186,11 @@ class ParseExampleDatasetV2(Op):
                     "sparse_types",
                     as_dtypes(sparse_types),
                     "dense_shapes",
-                    dense_shapes,
+                    as_shapes(dense_shapes),
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "deterministic",
                     opts.deterministic,
                     "ragged_keys",
@@ -191,8 +201,8 @@ class ParseExampleDatasetV2(Op):
                     opts.ragged_split_types,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_parallel_calls, dense_defaults),
@@ -208,7 +218,7 @@ class ParseExampleDatasetV2(Op):
                 "ragged_value_types": opts.ragged_value_types,
                 "ragged_split_types": opts.ragged_split_types,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -216,10 +226,11 @@ DEFAULTS = ParseExampleDatasetV2.Options()
 MERGE = ParseExampleDatasetV2.Options.merge
 
 
+@explained
 def parse_example_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     num_parallel_calls: Operand[TInt64],
-    dense_defaults: Sequence[Operand[AnyDType]],
+    dense_defaults: Sequence[AnyOperand[AnyDType]],
     sparse_keys: Sequence[StringLike],
     dense_keys: Sequence[StringLike],
     sparse_types: Sequence[AnyDTypeLike],
@@ -227,30 +238,68 @@ def parse_example_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    deterministic: StringLike = default("default"),
-    ragged_keys: Sequence[StringLike] = default(()),
-    ragged_value_types: Sequence[AnyDTypeLike] = default(()),
-    ragged_split_types: Sequence[AnyDTypeLike] = default(()),
+    deterministic: StringLike = "default",
+    ragged_keys: Sequence[StringLike] = (),
+    ragged_value_types: Sequence[AnyDTypeLike] = (),
+    ragged_split_types: Sequence[AnyDTypeLike] = (),
     name: str | None = None,
-) -> ParseExampleDatasetV2:
-    """`ParseExampleDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ParseExampleDatasetV2.create` in the current scope, with
     ParseExampleDatasetV2.Options as keywords.
     """
-    return ParseExampleDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        num_parallel_calls,
-        dense_defaults,
-        sparse_keys,
-        dense_keys,
-        sparse_types,
-        dense_shapes,
-        output_types,
-        output_shapes,
-        ParseExampleDatasetV2.Options(
-            deterministic=deterministic,
-            ragged_keys=ragged_keys,
-            ragged_value_types=ragged_value_types,
-            ragged_split_types=ragged_split_types,
-        ),
+    if _unknown:
+        raise ParseExampleDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParseExampleDatasetV2",
+                name,
+                input_dataset,
+                num_parallel_calls,
+                dense_defaults,
+                "sparse_keys",
+                sparse_keys,
+                "dense_keys",
+                dense_keys,
+                "sparse_types",
+                as_dtypes(sparse_types),
+                "dense_shapes",
+                as_shapes(dense_shapes),
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "deterministic",
+                deterministic,
+                "ragged_keys",
+                ragged_keys,
+                "ragged_value_types",
+                as_dtypes(ragged_value_types),
+                "ragged_split_types",
+                as_dtypes(ragged_split_types),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseExampleDatasetV2._call(
+        name,
+        (input_dataset, num_parallel_calls, dense_defaults),
+        {
+            "sparse_keys": sparse_keys,
+            "dense_keys": dense_keys,
+            "sparse_types": sparse_types,
+            "dense_shapes": dense_shapes,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "deterministic": deterministic,
+            "ragged_keys": ragged_keys,
+            "ragged_value_types": ragged_value_types,
+            "ragged_split_types": ragged_split_types,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +36,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -44,7 +57,7 @@ class PrefetchDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class PrefetchDataset(Op):
+class PrefetchDataset(TensorOp[TVariant]):
     """TensorFlow's `PrefetchDataset`: `input_dataset`, `buffer_size` -> `handle`.
 
     TensorFlow's own text: `PrefetchDataset.tensorflow_doc()`.
@@ -105,9 +118,6 @@ class PrefetchDataset(Op):
     def inputs(self) -> PrefetchDatasetInputs:
         return PrefetchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -130,13 +140,13 @@ class PrefetchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: PrefetchDataset = PrefetchDataset()
+        op: PrefetchDataset = new(PrefetchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "PrefetchDataset",
                     None,
                     input_dataset,
@@ -144,7 +154,7 @@ class PrefetchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "slack_period",
                     opts.slack_period,
                     "legacy_autotune",
@@ -155,8 +165,8 @@ class PrefetchDataset(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, buffer_size),
@@ -168,7 +178,7 @@ class PrefetchDataset(Op):
                 "buffer_size_min": opts.buffer_size_min,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -176,31 +186,62 @@ DEFAULTS = PrefetchDataset.Options()
 MERGE = PrefetchDataset.Options.merge
 
 
+@explained
 def prefetch_dataset(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    slack_period: int = default(0),
-    legacy_autotune: bool = default(True),
-    buffer_size_min: int = default(0),
-    metadata: StringLike = default(""),
+    slack_period: int = 0,
+    legacy_autotune: bool = True,
+    buffer_size_min: int = 0,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> PrefetchDataset:
-    """`PrefetchDataset.create` in the current scope, with PrefetchDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `PrefetchDataset.create` in the current scope, with
+    PrefetchDataset.Options as keywords.
     """
-    return PrefetchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        buffer_size,
-        output_types,
-        output_shapes,
-        PrefetchDataset.Options(
-            slack_period=slack_period,
-            legacy_autotune=legacy_autotune,
-            buffer_size_min=buffer_size_min,
-            metadata=metadata,
-        ),
+    if _unknown:
+        raise PrefetchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "PrefetchDataset",
+                name,
+                input_dataset,
+                buffer_size,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "slack_period",
+                slack_period,
+                "legacy_autotune",
+                flags[legacy_autotune],
+                "buffer_size_min",
+                buffer_size_min,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = PrefetchDataset._call(
+        name,
+        (input_dataset, buffer_size),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "slack_period": slack_period,
+            "legacy_autotune": legacy_autotune,
+            "buffer_size_min": buffer_size_min,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

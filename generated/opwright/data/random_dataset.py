@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -40,7 +52,7 @@ class RandomDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class RandomDataset(Op):
+class RandomDataset(TensorOp[TVariant]):
     """TensorFlow's `RandomDataset`: `seed`, `seed2` -> `handle`.
 
     TensorFlow's own text: `RandomDataset.tensorflow_doc()`.
@@ -80,9 +92,6 @@ class RandomDataset(Op):
     def inputs(self) -> RandomDatasetInputs:
         return RandomDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -105,13 +114,13 @@ class RandomDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomDataset = RandomDataset()
+        op: RandomDataset = new(RandomDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomDataset",
                     None,
                     seed,
@@ -119,13 +128,13 @@ class RandomDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (seed, seed2),
@@ -134,7 +143,7 @@ class RandomDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,23 +151,50 @@ DEFAULTS = RandomDataset.Options()
 MERGE = RandomDataset.Options.merge
 
 
+@explained
 def random_dataset(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> RandomDataset:
-    """`RandomDataset.create` in the current scope, with RandomDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `RandomDataset.create` in the current scope, with
+    RandomDataset.Options as keywords.
     """
-    return RandomDataset.create(
-        Scope.current(name),
-        seed,
-        seed2,
-        output_types,
-        output_shapes,
-        RandomDataset.Options(metadata=metadata),
+    if _unknown:
+        raise RandomDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomDataset",
+                name,
+                seed,
+                seed2,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomDataset._call(
+        name,
+        (seed, seed2),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +37,6 @@ if TYPE_CHECKING:
         StringLike,
         TInt64,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -44,7 +57,7 @@ class RandomDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class RandomDatasetV2(Op):
+class RandomDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `RandomDatasetV2`: `seed`, `seed2`, `seed_generator` -> `handle`.
 
     TensorFlow's own text: `RandomDatasetV2.tensorflow_doc()`.
@@ -94,9 +107,6 @@ class RandomDatasetV2(Op):
     def inputs(self) -> RandomDatasetV2Inputs:
         return RandomDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -121,13 +131,13 @@ class RandomDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomDatasetV2 = RandomDatasetV2()
+        op: RandomDatasetV2 = new(RandomDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomDatasetV2",
                     None,
                     seed,
@@ -138,13 +148,13 @@ class RandomDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (seed, seed2, seed_generator),
@@ -154,7 +164,7 @@ class RandomDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -162,6 +172,7 @@ DEFAULTS = RandomDatasetV2.Options()
 MERGE = RandomDatasetV2.Options.merge
 
 
+@explained
 def random_dataset_v2(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],
@@ -169,21 +180,48 @@ def random_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    rerandomize_each_iteration: bool = default(False),
-    metadata: StringLike = default(""),
+    rerandomize_each_iteration: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> RandomDatasetV2:
-    """`RandomDatasetV2.create` in the current scope, with RandomDatasetV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `RandomDatasetV2.create` in the current scope, with
+    RandomDatasetV2.Options as keywords.
     """
-    return RandomDatasetV2.create(
-        Scope.current(name),
-        seed,
-        seed2,
-        seed_generator,
-        output_types,
-        output_shapes,
-        RandomDatasetV2.Options(
-            rerandomize_each_iteration=rerandomize_each_iteration, metadata=metadata
-        ),
+    if _unknown:
+        raise RandomDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomDatasetV2",
+                name,
+                seed,
+                seed2,
+                seed_generator,
+                "rerandomize_each_iteration",
+                flags[rerandomize_each_iteration],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomDatasetV2._call(
+        name,
+        (seed, seed2, seed_generator),
+        {
+            "rerandomize_each_iteration": rerandomize_each_iteration,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +36,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -42,7 +55,7 @@ class RangeDatasetInputs(OpInputs):
     replicate_on_split: bool
 
 
-class RangeDataset(Op):
+class RangeDataset(TensorOp[TVariant]):
     """TensorFlow's `RangeDataset`: `start`, `stop`, `step` -> `handle`.
 
     TensorFlow's own text: `RangeDataset.tensorflow_doc()`.
@@ -88,9 +101,6 @@ class RangeDataset(Op):
     def inputs(self) -> RangeDatasetInputs:
         return RangeDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -115,13 +125,13 @@ class RangeDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RangeDataset = RangeDataset()
+        op: RangeDataset = new(RangeDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "RangeDataset",
                     None,
                     start,
@@ -130,15 +140,15 @@ class RangeDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                     "replicate_on_split",
                     opts.replicate_on_split,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (start, stop, step),
@@ -148,7 +158,7 @@ class RangeDataset(Op):
                 "metadata": opts.metadata,
                 "replicate_on_split": opts.replicate_on_split,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -156,6 +166,7 @@ DEFAULTS = RangeDataset.Options()
 MERGE = RangeDataset.Options.merge
 
 
+@explained
 def range_dataset(
     start: Operand[TInt64],
     stop: Operand[TInt64],
@@ -163,19 +174,48 @@ def range_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
-    replicate_on_split: bool = default(False),
+    metadata: StringLike = "",
+    replicate_on_split: bool = False,
     name: str | None = None,
-) -> RangeDataset:
-    """`RangeDataset.create` in the current scope, with RangeDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `RangeDataset.create` in the current scope, with
+    RangeDataset.Options as keywords.
     """
-    return RangeDataset.create(
-        Scope.current(name),
-        start,
-        stop,
-        step,
-        output_types,
-        output_shapes,
-        RangeDataset.Options(metadata=metadata, replicate_on_split=replicate_on_split),
+    if _unknown:
+        raise RangeDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RangeDataset",
+                name,
+                start,
+                stop,
+                step,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+                "replicate_on_split",
+                flags[replicate_on_split],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RangeDataset._call(
+        name,
+        (start, stop, step),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+            "replicate_on_split": replicate_on_split,
+        },
+        fast_path_error,
     )
+    return _result

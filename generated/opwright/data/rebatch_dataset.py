@@ -5,23 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +53,7 @@ class RebatchDatasetInputs(OpInputs):
     use_fallback: bool
 
 
-class RebatchDataset(Op):
+class RebatchDataset(TensorOp[TVariant]):
     """TensorFlow's `RebatchDataset`: `input_dataset`, `num_replicas` -> `handle`.
 
     TensorFlow's own text: `RebatchDataset.tensorflow_doc()`.
@@ -78,9 +91,6 @@ class RebatchDataset(Op):
     def inputs(self) -> RebatchDatasetInputs:
         return RebatchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -103,13 +113,13 @@ class RebatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RebatchDataset = RebatchDataset()
+        op: RebatchDataset = new(RebatchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "RebatchDataset",
                     None,
                     input_dataset,
@@ -117,13 +127,13 @@ class RebatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "use_fallback",
                     opts.use_fallback,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_replicas),
@@ -132,7 +142,7 @@ class RebatchDataset(Op):
                 "output_shapes": output_shapes,
                 "use_fallback": opts.use_fallback,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,23 +150,50 @@ DEFAULTS = RebatchDataset.Options()
 MERGE = RebatchDataset.Options.merge
 
 
+@explained
 def rebatch_dataset(
     input_dataset: TensorOperand[TVariant],
     num_replicas: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    use_fallback: bool = default(True),
+    use_fallback: bool = True,
     name: str | None = None,
-) -> RebatchDataset:
-    """`RebatchDataset.create` in the current scope, with RebatchDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `RebatchDataset.create` in the current scope, with
+    RebatchDataset.Options as keywords.
     """
-    return RebatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        num_replicas,
-        output_types,
-        output_shapes,
-        RebatchDataset.Options(use_fallback=use_fallback),
+    if _unknown:
+        raise RebatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RebatchDataset",
+                name,
+                input_dataset,
+                num_replicas,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "use_fallback",
+                flags[use_fallback],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RebatchDataset._call(
+        name,
+        (input_dataset, num_replicas),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "use_fallback": use_fallback,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -21,7 +33,6 @@ if TYPE_CHECKING:
         ShapeLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +50,7 @@ class RebatchDatasetV2Inputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class RebatchDatasetV2(Op):
+class RebatchDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `RebatchDatasetV2`: `input_dataset`, `batch_sizes`,
     `drop_remainder` -> `handle`.
 
@@ -57,9 +68,6 @@ class RebatchDatasetV2(Op):
     @property
     def inputs(self) -> RebatchDatasetV2Inputs:
         return RebatchDatasetV2Inputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -83,12 +91,12 @@ class RebatchDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RebatchDatasetV2 = RebatchDatasetV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RebatchDatasetV2 = new(RebatchDatasetV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "RebatchDatasetV2",
                     None,
                     input_dataset,
@@ -97,19 +105,20 @@ class RebatchDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_sizes, drop_remainder),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def rebatch_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     batch_sizes: Operand[TInt64],
@@ -118,13 +127,34 @@ def rebatch_dataset_v2(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> RebatchDatasetV2:
-    """`RebatchDatasetV2.create` in the current scope."""
-    return RebatchDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        batch_sizes,
-        drop_remainder,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `RebatchDatasetV2.create` in the current scope."""
+    if _unknown:
+        raise RebatchDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RebatchDatasetV2",
+                name,
+                input_dataset,
+                batch_sizes,
+                drop_remainder,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RebatchDatasetV2._call(
+        name,
+        (input_dataset, batch_sizes, drop_remainder),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

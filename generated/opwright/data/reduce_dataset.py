@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
@@ -100,8 +113,8 @@ class ReduceDataset(Op):
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        initial_state: Sequence[Operand[AnyDType]],
-        other_arguments: Sequence[Operand[AnyDType]],
+        initial_state: Sequence[AnyOperand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -122,13 +135,13 @@ class ReduceDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReduceDataset = ReduceDataset()
+        op: ReduceDataset = new(ReduceDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.components = execute(
-                    context._context,
+                    context[CURRENT],
                     "ReduceDataset",
                     None,
                     input_dataset,
@@ -139,15 +152,15 @@ class ReduceDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "use_inter_op_parallelism",
                     opts.use_inter_op_parallelism,
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, initial_state, other_arguments),
@@ -158,7 +171,7 @@ class ReduceDataset(Op):
                 "use_inter_op_parallelism": opts.use_inter_op_parallelism,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -166,30 +179,60 @@ DEFAULTS = ReduceDataset.Options()
 MERGE = ReduceDataset.Options.merge
 
 
+@explained
 def reduce_dataset(
     input_dataset: TensorOperand[TVariant],
-    initial_state: Sequence[Operand[AnyDType]],
-    other_arguments: Sequence[Operand[AnyDType]],
+    initial_state: Sequence[AnyOperand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    use_inter_op_parallelism: bool = default(True),
-    metadata: StringLike = default(""),
+    use_inter_op_parallelism: bool = True,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ReduceDataset:
-    """`ReduceDataset.create` in the current scope, with ReduceDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`components` of `ReduceDataset.create` in the current scope, with
+    ReduceDataset.Options as keywords.
     """
-    return ReduceDataset.create(
-        Scope.current(name),
-        input_dataset,
-        initial_state,
-        other_arguments,
-        f,
-        output_types,
-        output_shapes,
-        ReduceDataset.Options(
-            use_inter_op_parallelism=use_inter_op_parallelism, metadata=metadata
-        ),
+    if _unknown:
+        raise ReduceDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ReduceDataset",
+                name,
+                input_dataset,
+                initial_state,
+                other_arguments,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "use_inter_op_parallelism",
+                flags[use_inter_op_parallelism],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReduceDataset._call(
+        name,
+        (input_dataset, initial_state, other_arguments),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "use_inter_op_parallelism": use_inter_op_parallelism,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        Operand,
+    from opwright_runtime.gencode import (
         Output,
         StringLike,
-        TInt64,
+        StringOperand,
         TString,
         TVariant,
         TensorOperand,
@@ -36,7 +47,7 @@ class RegisterDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class RegisterDataset(Op):
+class RegisterDataset(TensorOp[TInt64]):
     """TensorFlow's `RegisterDataset`: `dataset`, `address`, `protocol` ->
     `dataset_id`.
 
@@ -81,15 +92,12 @@ class RegisterDataset(Op):
     def inputs(self) -> RegisterDatasetInputs:
         return RegisterDatasetInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.dataset_id
-
     @staticmethod
     def create(
         scope: Scope,
         dataset: TensorOperand[TVariant],
-        address: Operand[TString],
-        protocol: Operand[TString],
+        address: StringOperand,
+        protocol: StringOperand,
         external_state_policy: int,
         *options: Options,
     ) -> RegisterDataset:
@@ -106,13 +114,13 @@ class RegisterDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RegisterDataset = RegisterDataset()
+        op: RegisterDataset = new(RegisterDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.dataset_id = execute(
-                    context._context,
+                    context[CURRENT],
                     "RegisterDataset",
                     None,
                     dataset,
@@ -126,8 +134,8 @@ class RegisterDataset(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (dataset, address, protocol),
@@ -136,7 +144,7 @@ class RegisterDataset(Op):
                 "element_spec": opts.element_spec,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,24 +152,52 @@ DEFAULTS = RegisterDataset.Options()
 MERGE = RegisterDataset.Options.merge
 
 
+@explained
 def register_dataset(
     dataset: TensorOperand[TVariant],
-    address: Operand[TString],
-    protocol: Operand[TString],
+    address: StringOperand,
+    protocol: StringOperand,
     external_state_policy: int,
     *,
-    element_spec: StringLike = default(""),
-    metadata: StringLike = default(""),
+    element_spec: StringLike = "",
+    metadata: StringLike = "",
     name: str | None = None,
-) -> RegisterDataset:
-    """`RegisterDataset.create` in the current scope, with RegisterDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`dataset_id` of `RegisterDataset.create` in the current scope, with
+    RegisterDataset.Options as keywords.
     """
-    return RegisterDataset.create(
-        Scope.current(name),
-        dataset,
-        address,
-        protocol,
-        external_state_policy,
-        RegisterDataset.Options(element_spec=element_spec, metadata=metadata),
+    if _unknown:
+        raise RegisterDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RegisterDataset",
+                name,
+                dataset,
+                address,
+                protocol,
+                "external_state_policy",
+                external_state_policy,
+                "element_spec",
+                element_spec,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RegisterDataset._call(
+        name,
+        (dataset, address, protocol),
+        {
+            "external_state_policy": external_state_policy,
+            "element_spec": element_spec,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

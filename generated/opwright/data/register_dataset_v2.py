@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        Operand,
+    from opwright_runtime.gencode import (
         Output,
         StringLike,
-        TString,
+        StringOperand,
         TVariant,
         TensorOperand,
     )
@@ -36,7 +47,7 @@ class RegisterDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class RegisterDatasetV2(Op):
+class RegisterDatasetV2(TensorOp[TString]):
     """TensorFlow's `RegisterDatasetV2`: `dataset`, `address`, `protocol` ->
     `dataset_id`.
 
@@ -91,15 +102,12 @@ class RegisterDatasetV2(Op):
     def inputs(self) -> RegisterDatasetV2Inputs:
         return RegisterDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.dataset_id
-
     @staticmethod
     def create(
         scope: Scope,
         dataset: TensorOperand[TVariant],
-        address: Operand[TString],
-        protocol: Operand[TString],
+        address: StringOperand,
+        protocol: StringOperand,
         external_state_policy: int,
         *options: Options,
     ) -> RegisterDatasetV2:
@@ -116,13 +124,13 @@ class RegisterDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RegisterDatasetV2 = RegisterDatasetV2()
+        op: RegisterDatasetV2 = new(RegisterDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.dataset_id = execute(
-                    context._context,
+                    context[CURRENT],
                     "RegisterDatasetV2",
                     None,
                     dataset,
@@ -138,8 +146,8 @@ class RegisterDatasetV2(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (dataset, address, protocol),
@@ -149,7 +157,7 @@ class RegisterDatasetV2(Op):
                 "requested_dataset_id": opts.requested_dataset_id,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,29 +165,56 @@ DEFAULTS = RegisterDatasetV2.Options()
 MERGE = RegisterDatasetV2.Options.merge
 
 
+@explained
 def register_dataset_v2(
     dataset: TensorOperand[TVariant],
-    address: Operand[TString],
-    protocol: Operand[TString],
+    address: StringOperand,
+    protocol: StringOperand,
     external_state_policy: int,
     *,
-    element_spec: StringLike = default(""),
-    requested_dataset_id: StringLike = default(""),
-    metadata: StringLike = default(""),
+    element_spec: StringLike = "",
+    requested_dataset_id: StringLike = "",
+    metadata: StringLike = "",
     name: str | None = None,
-) -> RegisterDatasetV2:
-    """`RegisterDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TString]:
+    """`dataset_id` of `RegisterDatasetV2.create` in the current scope, with
     RegisterDatasetV2.Options as keywords.
     """
-    return RegisterDatasetV2.create(
-        Scope.current(name),
-        dataset,
-        address,
-        protocol,
-        external_state_policy,
-        RegisterDatasetV2.Options(
-            element_spec=element_spec,
-            requested_dataset_id=requested_dataset_id,
-            metadata=metadata,
-        ),
+    if _unknown:
+        raise RegisterDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RegisterDatasetV2",
+                name,
+                dataset,
+                address,
+                protocol,
+                "external_state_policy",
+                external_state_policy,
+                "element_spec",
+                element_spec,
+                "requested_dataset_id",
+                requested_dataset_id,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RegisterDatasetV2._call(
+        name,
+        (dataset, address, protocol),
+        {
+            "external_state_policy": external_state_policy,
+            "element_spec": element_spec,
+            "requested_dataset_id": requested_dataset_id,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +53,7 @@ class RepeatDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class RepeatDataset(Op):
+class RepeatDataset(TensorOp[TVariant]):
     """TensorFlow's `RepeatDataset`: `input_dataset`, `count` -> `handle`.
 
     TensorFlow's own text: `RepeatDataset.tensorflow_doc()`.
@@ -79,9 +91,6 @@ class RepeatDataset(Op):
     def inputs(self) -> RepeatDatasetInputs:
         return RepeatDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -104,13 +113,13 @@ class RepeatDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RepeatDataset = RepeatDataset()
+        op: RepeatDataset = new(RepeatDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "RepeatDataset",
                     None,
                     input_dataset,
@@ -118,13 +127,13 @@ class RepeatDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, count),
@@ -133,7 +142,7 @@ class RepeatDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +150,50 @@ DEFAULTS = RepeatDataset.Options()
 MERGE = RepeatDataset.Options.merge
 
 
+@explained
 def repeat_dataset(
     input_dataset: TensorOperand[TVariant],
     count: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> RepeatDataset:
-    """`RepeatDataset.create` in the current scope, with RepeatDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `RepeatDataset.create` in the current scope, with
+    RepeatDataset.Options as keywords.
     """
-    return RepeatDataset.create(
-        Scope.current(name),
-        input_dataset,
-        count,
-        output_types,
-        output_shapes,
-        RepeatDataset.Options(metadata=metadata),
+    if _unknown:
+        raise RepeatDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RepeatDataset",
+                name,
+                input_dataset,
+                count,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RepeatDataset._call(
+        name,
+        (input_dataset, count),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

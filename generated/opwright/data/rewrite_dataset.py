@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -37,7 +48,7 @@ class RewriteDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class RewriteDataset(Op):
+class RewriteDataset(TensorOp[TVariant]):
     """TensorFlow's `RewriteDataset`: `input_dataset`, `rewrite_name` -> `handle`.
 
     TensorFlow's own text: `RewriteDataset.tensorflow_doc()`.
@@ -55,14 +66,11 @@ class RewriteDataset(Op):
     def inputs(self) -> RewriteDatasetInputs:
         return RewriteDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        rewrite_name: Operand[TString],
+        rewrite_name: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> RewriteDataset:
@@ -78,12 +86,12 @@ class RewriteDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RewriteDataset = RewriteDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RewriteDataset = new(RewriteDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "RewriteDataset",
                     None,
                     input_dataset,
@@ -91,28 +99,54 @@ class RewriteDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, rewrite_name),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def rewrite_dataset(
     input_dataset: TensorOperand[TVariant],
-    rewrite_name: Operand[TString],
+    rewrite_name: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> RewriteDataset:
-    """`RewriteDataset.create` in the current scope."""
-    return RewriteDataset.create(
-        Scope.current(name), input_dataset, rewrite_name, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `RewriteDataset.create` in the current scope."""
+    if _unknown:
+        raise RewriteDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RewriteDataset",
+                name,
+                input_dataset,
+                rewrite_name,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RewriteDataset._call(
+        name,
+        (input_dataset, rewrite_name),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

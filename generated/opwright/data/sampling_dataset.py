@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -21,7 +33,6 @@ if TYPE_CHECKING:
         ShapeLike,
         TFloat32,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +51,7 @@ class SamplingDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class SamplingDataset(Op):
+class SamplingDataset(TensorOp[TVariant]):
     """TensorFlow's `SamplingDataset`: `input_dataset`, `rate`, `seed`, `seed2` ->
     `handle`.
 
@@ -58,9 +69,6 @@ class SamplingDataset(Op):
     @property
     def inputs(self) -> SamplingDatasetInputs:
         return SamplingDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -86,12 +94,12 @@ class SamplingDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SamplingDataset = SamplingDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SamplingDataset = new(SamplingDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SamplingDataset",
                     None,
                     input_dataset,
@@ -101,19 +109,20 @@ class SamplingDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, rate, seed, seed2),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sampling_dataset(
     input_dataset: TensorOperand[TVariant],
     rate: Operand[TFloat32],
@@ -123,14 +132,35 @@ def sampling_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> SamplingDataset:
-    """`SamplingDataset.create` in the current scope."""
-    return SamplingDataset.create(
-        Scope.current(name),
-        input_dataset,
-        rate,
-        seed,
-        seed2,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SamplingDataset.create` in the current scope."""
+    if _unknown:
+        raise SamplingDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SamplingDataset",
+                name,
+                input_dataset,
+                rate,
+                seed,
+                seed2,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SamplingDataset._call(
+        name,
+        (input_dataset, rate, seed, seed2),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TString,
         TVariant,
         TensorOperand,
@@ -88,8 +102,8 @@ class SaveDataset(Op):
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        path: Operand[TString],
-        shard_func_other_args: Sequence[Operand[AnyDType]],
+        path: StringOperand,
+        shard_func_other_args: Sequence[AnyOperand[AnyDType]],
         shard_func: FunctionLike,
         *options: Options,
     ) -> SaveDataset:
@@ -106,13 +120,13 @@ class SaveDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SaveDataset = SaveDataset()
+        op: SaveDataset = new(SaveDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "SaveDataset",
                     None,
                     input_dataset,
@@ -126,8 +140,8 @@ class SaveDataset(Op):
                     opts.use_shard_func,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, path, shard_func_other_args),
@@ -136,7 +150,7 @@ class SaveDataset(Op):
                 "shard_func": shard_func,
                 "use_shard_func": opts.use_shard_func,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,24 +158,52 @@ DEFAULTS = SaveDataset.Options()
 MERGE = SaveDataset.Options.merge
 
 
+@explained
 def save_dataset(
     input_dataset: TensorOperand[TVariant],
-    path: Operand[TString],
-    shard_func_other_args: Sequence[Operand[AnyDType]],
+    path: StringOperand,
+    shard_func_other_args: Sequence[AnyOperand[AnyDType]],
     shard_func: FunctionLike,
     *,
-    compression: StringLike = default(""),
-    use_shard_func: bool = default(True),
+    compression: StringLike = "",
+    use_shard_func: bool = True,
     name: str | None = None,
-) -> SaveDataset:
-    """`SaveDataset.create` in the current scope, with SaveDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `SaveDataset.create` in the current
+    scope, with SaveDataset.Options as keywords.
     """
-    return SaveDataset.create(
-        Scope.current(name),
-        input_dataset,
-        path,
-        shard_func_other_args,
-        shard_func,
-        SaveDataset.Options(compression=compression, use_shard_func=use_shard_func),
+    if _unknown:
+        raise SaveDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SaveDataset",
+                name,
+                input_dataset,
+                path,
+                shard_func_other_args,
+                "compression",
+                compression,
+                "shard_func",
+                shard_func,
+                "use_shard_func",
+                flags[use_shard_func],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SaveDataset._call(
+        name,
+        (input_dataset, path, shard_func_other_args),
+        {
+            "compression": compression,
+            "shard_func": shard_func,
+            "use_shard_func": use_shard_func,
+        },
+        fast_path_error,
     )
+    return _result

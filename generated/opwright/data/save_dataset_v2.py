@@ -5,26 +5,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -47,7 +61,7 @@ class SaveDatasetV2Inputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class SaveDatasetV2(Op):
+class SaveDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `SaveDatasetV2`: `input_dataset`, `path`, `shard_func_other_args`
     -> `handle`.
 
@@ -94,15 +108,12 @@ class SaveDatasetV2(Op):
     def inputs(self) -> SaveDatasetV2Inputs:
         return SaveDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        path: Operand[TString],
-        shard_func_other_args: Sequence[Operand[AnyDType]],
+        path: StringOperand,
+        shard_func_other_args: Sequence[AnyOperand[AnyDType]],
         shard_func: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -123,13 +134,13 @@ class SaveDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SaveDatasetV2 = SaveDatasetV2()
+        op: SaveDatasetV2 = new(SaveDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SaveDatasetV2",
                     None,
                     input_dataset,
@@ -144,11 +155,11 @@ class SaveDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, path, shard_func_other_args),
@@ -159,7 +170,7 @@ class SaveDatasetV2(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -167,28 +178,60 @@ DEFAULTS = SaveDatasetV2.Options()
 MERGE = SaveDatasetV2.Options.merge
 
 
+@explained
 def save_dataset_v2(
     input_dataset: TensorOperand[TVariant],
-    path: Operand[TString],
-    shard_func_other_args: Sequence[Operand[AnyDType]],
+    path: StringOperand,
+    shard_func_other_args: Sequence[AnyOperand[AnyDType]],
     shard_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    compression: StringLike = default(""),
-    use_shard_func: bool = default(True),
+    compression: StringLike = "",
+    use_shard_func: bool = True,
     name: str | None = None,
-) -> SaveDatasetV2:
-    """`SaveDatasetV2.create` in the current scope, with SaveDatasetV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SaveDatasetV2.create` in the current scope, with
+    SaveDatasetV2.Options as keywords.
     """
-    return SaveDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        path,
-        shard_func_other_args,
-        shard_func,
-        output_types,
-        output_shapes,
-        SaveDatasetV2.Options(compression=compression, use_shard_func=use_shard_func),
+    if _unknown:
+        raise SaveDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SaveDatasetV2",
+                name,
+                input_dataset,
+                path,
+                shard_func_other_args,
+                "compression",
+                compression,
+                "shard_func",
+                shard_func,
+                "use_shard_func",
+                flags[use_shard_func],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SaveDatasetV2._call(
+        name,
+        (input_dataset, path, shard_func_other_args),
+        {
+            "compression": compression,
+            "shard_func": shard_func,
+            "use_shard_func": use_shard_func,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -48,7 +61,7 @@ class ScanDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ScanDataset(Op):
+class ScanDataset(TensorOp[TVariant]):
     """TensorFlow's `ScanDataset`: `input_dataset`, `initial_state`,
     `other_arguments` -> `handle`.
 
@@ -103,15 +116,12 @@ class ScanDataset(Op):
     def inputs(self) -> ScanDatasetInputs:
         return ScanDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        initial_state: Sequence[Operand[AnyDType]],
-        other_arguments: Sequence[Operand[AnyDType]],
+        initial_state: Sequence[AnyOperand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -132,13 +142,13 @@ class ScanDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ScanDataset = ScanDataset()
+        op: ScanDataset = new(ScanDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ScanDataset",
                     None,
                     input_dataset,
@@ -149,7 +159,7 @@ class ScanDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "preserve_cardinality",
                     opts.preserve_cardinality,
                     "use_default_device",
@@ -158,8 +168,8 @@ class ScanDataset(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, initial_state, other_arguments),
@@ -171,7 +181,7 @@ class ScanDataset(Op):
                 "use_default_device": opts.use_default_device,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -179,33 +189,64 @@ DEFAULTS = ScanDataset.Options()
 MERGE = ScanDataset.Options.merge
 
 
+@explained
 def scan_dataset(
     input_dataset: TensorOperand[TVariant],
-    initial_state: Sequence[Operand[AnyDType]],
-    other_arguments: Sequence[Operand[AnyDType]],
+    initial_state: Sequence[AnyOperand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    preserve_cardinality: bool = default(False),
-    use_default_device: bool = default(True),
-    metadata: StringLike = default(""),
+    preserve_cardinality: bool = False,
+    use_default_device: bool = True,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ScanDataset:
-    """`ScanDataset.create` in the current scope, with ScanDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ScanDataset.create` in the current scope, with
+    ScanDataset.Options as keywords.
     """
-    return ScanDataset.create(
-        Scope.current(name),
-        input_dataset,
-        initial_state,
-        other_arguments,
-        f,
-        output_types,
-        output_shapes,
-        ScanDataset.Options(
-            preserve_cardinality=preserve_cardinality,
-            use_default_device=use_default_device,
-            metadata=metadata,
-        ),
+    if _unknown:
+        raise ScanDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ScanDataset",
+                name,
+                input_dataset,
+                initial_state,
+                other_arguments,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+                "use_default_device",
+                flags[use_default_device],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ScanDataset._call(
+        name,
+        (input_dataset, initial_state, other_arguments),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "preserve_cardinality": preserve_cardinality,
+            "use_default_device": use_default_device,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
     from typing_extensions import Self
 
 __all__ = ["SerializeIterator", "serialize_iterator"]
@@ -24,7 +36,7 @@ class SerializeIteratorInputs(OpInputs):
     external_state_policy: int
 
 
-class SerializeIterator(Op):
+class SerializeIterator(TensorOp[TVariant]):
     """TensorFlow's `SerializeIterator`: `resource_handle` -> `serialized`.
 
     TensorFlow's own text: `SerializeIterator.tensorflow_doc()`.
@@ -64,9 +76,6 @@ class SerializeIterator(Op):
     def inputs(self) -> SerializeIteratorInputs:
         return SerializeIteratorInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.serialized
-
     @staticmethod
     def create(
         scope: Scope, resource_handle: TensorOperand[TResource], *options: Options
@@ -81,13 +90,13 @@ class SerializeIterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SerializeIterator = SerializeIterator()
+        op: SerializeIterator = new(SerializeIterator)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.serialized = execute(
-                    context._context,
+                    context[CURRENT],
                     "SerializeIterator",
                     None,
                     resource_handle,
@@ -95,13 +104,13 @@ class SerializeIterator(Op):
                     opts.external_state_policy,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (resource_handle,),
             {"external_state_policy": opts.external_state_policy},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -109,17 +118,38 @@ DEFAULTS = SerializeIterator.Options()
 MERGE = SerializeIterator.Options.merge
 
 
+@explained
 def serialize_iterator(
     resource_handle: TensorOperand[TResource],
     *,
-    external_state_policy: int = default(0),
+    external_state_policy: int = 0,
     name: str | None = None,
-) -> SerializeIterator:
-    """`SerializeIterator.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`serialized` of `SerializeIterator.create` in the current scope, with
     SerializeIterator.Options as keywords.
     """
-    return SerializeIterator.create(
-        Scope.current(name),
-        resource_handle,
-        SerializeIterator.Options(external_state_policy=external_state_policy),
+    if _unknown:
+        raise SerializeIterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SerializeIterator",
+                name,
+                resource_handle,
+                "external_state_policy",
+                external_state_policy,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SerializeIterator._call(
+        name,
+        (resource_handle,),
+        {"external_state_policy": external_state_policy},
+        fast_path_error,
     )
+    return _result

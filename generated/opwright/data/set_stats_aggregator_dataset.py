@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TResource,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +51,7 @@ class SetStatsAggregatorDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class SetStatsAggregatorDataset(Op):
+class SetStatsAggregatorDataset(TensorOp[TVariant]):
     """TensorFlow's `SetStatsAggregatorDataset`: `input_dataset`, `stats_aggregator`,
     `tag`, `counter_prefix` -> `handle`.
 
@@ -61,16 +72,13 @@ class SetStatsAggregatorDataset(Op):
     def inputs(self) -> SetStatsAggregatorDatasetInputs:
         return SetStatsAggregatorDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         stats_aggregator: TensorOperand[TResource],
-        tag: Operand[TString],
-        counter_prefix: Operand[TString],
+        tag: StringOperand,
+        counter_prefix: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> SetStatsAggregatorDataset:
@@ -88,12 +96,12 @@ class SetStatsAggregatorDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SetStatsAggregatorDataset = SetStatsAggregatorDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SetStatsAggregatorDataset = new(SetStatsAggregatorDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SetStatsAggregatorDataset",
                     None,
                     input_dataset,
@@ -103,36 +111,58 @@ class SetStatsAggregatorDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, stats_aggregator, tag, counter_prefix),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def set_stats_aggregator_dataset(
     input_dataset: TensorOperand[TVariant],
     stats_aggregator: TensorOperand[TResource],
-    tag: Operand[TString],
-    counter_prefix: Operand[TString],
+    tag: StringOperand,
+    counter_prefix: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> SetStatsAggregatorDataset:
-    """`SetStatsAggregatorDataset.create` in the current scope."""
-    return SetStatsAggregatorDataset.create(
-        Scope.current(name),
-        input_dataset,
-        stats_aggregator,
-        tag,
-        counter_prefix,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SetStatsAggregatorDataset.create` in the current scope."""
+    if _unknown:
+        raise SetStatsAggregatorDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SetStatsAggregatorDataset",
+                name,
+                input_dataset,
+                stats_aggregator,
+                tag,
+                counter_prefix,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SetStatsAggregatorDataset._call(
+        name,
+        (input_dataset, stats_aggregator, tag, counter_prefix),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +36,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -43,7 +56,7 @@ class ShardDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ShardDataset(Op):
+class ShardDataset(TensorOp[TVariant]):
     """TensorFlow's `ShardDataset`: `input_dataset`, `num_shards`, `index` ->
     `handle`.
 
@@ -88,9 +101,6 @@ class ShardDataset(Op):
     def inputs(self) -> ShardDatasetInputs:
         return ShardDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -115,13 +125,13 @@ class ShardDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShardDataset = ShardDataset()
+        op: ShardDataset = new(ShardDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ShardDataset",
                     None,
                     input_dataset,
@@ -132,13 +142,13 @@ class ShardDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_shards, index),
@@ -148,7 +158,7 @@ class ShardDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -156,6 +166,7 @@ DEFAULTS = ShardDataset.Options()
 MERGE = ShardDataset.Options.merge
 
 
+@explained
 def shard_dataset(
     input_dataset: TensorOperand[TVariant],
     num_shards: Operand[TInt64],
@@ -163,19 +174,48 @@ def shard_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    require_non_empty: bool = default(False),
-    metadata: StringLike = default(""),
+    require_non_empty: bool = False,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ShardDataset:
-    """`ShardDataset.create` in the current scope, with ShardDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ShardDataset.create` in the current scope, with
+    ShardDataset.Options as keywords.
     """
-    return ShardDataset.create(
-        Scope.current(name),
-        input_dataset,
-        num_shards,
-        index,
-        output_types,
-        output_shapes,
-        ShardDataset.Options(require_non_empty=require_non_empty, metadata=metadata),
+    if _unknown:
+        raise ShardDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ShardDataset",
+                name,
+                input_dataset,
+                num_shards,
+                index,
+                "require_non_empty",
+                flags[require_non_empty],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShardDataset._call(
+        name,
+        (input_dataset, num_shards, index),
+        {
+            "require_non_empty": require_non_empty,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

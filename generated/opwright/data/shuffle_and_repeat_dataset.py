@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +36,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -45,7 +58,7 @@ class ShuffleAndRepeatDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ShuffleAndRepeatDataset(Op):
+class ShuffleAndRepeatDataset(TensorOp[TVariant]):
     """TensorFlow's `ShuffleAndRepeatDataset`: `input_dataset`, `buffer_size`,
     `seed`, `seed2`, `count` -> `handle`.
 
@@ -92,9 +105,6 @@ class ShuffleAndRepeatDataset(Op):
     def inputs(self) -> ShuffleAndRepeatDatasetInputs:
         return ShuffleAndRepeatDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -123,13 +133,13 @@ class ShuffleAndRepeatDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShuffleAndRepeatDataset = ShuffleAndRepeatDataset()
+        op: ShuffleAndRepeatDataset = new(ShuffleAndRepeatDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ShuffleAndRepeatDataset",
                     None,
                     input_dataset,
@@ -140,15 +150,15 @@ class ShuffleAndRepeatDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "reshuffle_each_iteration",
                     opts.reshuffle_each_iteration,
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, buffer_size, seed, seed2, count),
@@ -158,7 +168,7 @@ class ShuffleAndRepeatDataset(Op):
                 "reshuffle_each_iteration": opts.reshuffle_each_iteration,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -166,6 +176,7 @@ DEFAULTS = ShuffleAndRepeatDataset.Options()
 MERGE = ShuffleAndRepeatDataset.Options.merge
 
 
+@explained
 def shuffle_and_repeat_dataset(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],
@@ -175,23 +186,50 @@ def shuffle_and_repeat_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    reshuffle_each_iteration: bool = default(True),
-    metadata: StringLike = default(""),
+    reshuffle_each_iteration: bool = True,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ShuffleAndRepeatDataset:
-    """`ShuffleAndRepeatDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ShuffleAndRepeatDataset.create` in the current scope, with
     ShuffleAndRepeatDataset.Options as keywords.
     """
-    return ShuffleAndRepeatDataset.create(
-        Scope.current(name),
-        input_dataset,
-        buffer_size,
-        seed,
-        seed2,
-        count,
-        output_types,
-        output_shapes,
-        ShuffleAndRepeatDataset.Options(
-            reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
-        ),
+    if _unknown:
+        raise ShuffleAndRepeatDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ShuffleAndRepeatDataset",
+                name,
+                input_dataset,
+                buffer_size,
+                seed,
+                seed2,
+                count,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "reshuffle_each_iteration",
+                flags[reshuffle_each_iteration],
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShuffleAndRepeatDataset._call(
+        name,
+        (input_dataset, buffer_size, seed, seed2, count),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "reshuffle_each_iteration": reshuffle_each_iteration,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

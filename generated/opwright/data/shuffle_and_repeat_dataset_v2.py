@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +37,6 @@ if TYPE_CHECKING:
         StringLike,
         TInt64,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -47,7 +60,7 @@ class ShuffleAndRepeatDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class ShuffleAndRepeatDatasetV2(Op):
+class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `ShuffleAndRepeatDatasetV2`: `input_dataset`, `buffer_size`,
     `seed`, `seed2`, `count`, `seed_generator` -> `handle`.
 
@@ -96,9 +109,6 @@ class ShuffleAndRepeatDatasetV2(Op):
     def inputs(self) -> ShuffleAndRepeatDatasetV2Inputs:
         return ShuffleAndRepeatDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -129,13 +139,13 @@ class ShuffleAndRepeatDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShuffleAndRepeatDatasetV2 = ShuffleAndRepeatDatasetV2()
+        op: ShuffleAndRepeatDatasetV2 = new(ShuffleAndRepeatDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ShuffleAndRepeatDatasetV2",
                     None,
                     input_dataset,
@@ -149,13 +159,13 @@ class ShuffleAndRepeatDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, buffer_size, seed, seed2, count, seed_generator),
@@ -165,7 +175,7 @@ class ShuffleAndRepeatDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,6 +183,7 @@ DEFAULTS = ShuffleAndRepeatDatasetV2.Options()
 MERGE = ShuffleAndRepeatDatasetV2.Options.merge
 
 
+@explained
 def shuffle_and_repeat_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],
@@ -183,24 +194,51 @@ def shuffle_and_repeat_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    reshuffle_each_iteration: bool = default(True),
-    metadata: StringLike = default(""),
+    reshuffle_each_iteration: bool = True,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ShuffleAndRepeatDatasetV2:
-    """`ShuffleAndRepeatDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ShuffleAndRepeatDatasetV2.create` in the current scope, with
     ShuffleAndRepeatDatasetV2.Options as keywords.
     """
-    return ShuffleAndRepeatDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        buffer_size,
-        seed,
-        seed2,
-        count,
-        seed_generator,
-        output_types,
-        output_shapes,
-        ShuffleAndRepeatDatasetV2.Options(
-            reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
-        ),
+    if _unknown:
+        raise ShuffleAndRepeatDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ShuffleAndRepeatDatasetV2",
+                name,
+                input_dataset,
+                buffer_size,
+                seed,
+                seed2,
+                count,
+                seed_generator,
+                "reshuffle_each_iteration",
+                flags[reshuffle_each_iteration],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShuffleAndRepeatDatasetV2._call(
+        name,
+        (input_dataset, buffer_size, seed, seed2, count, seed_generator),
+        {
+            "reshuffle_each_iteration": reshuffle_each_iteration,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

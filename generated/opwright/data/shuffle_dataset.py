@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +36,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -44,7 +57,7 @@ class ShuffleDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ShuffleDataset(Op):
+class ShuffleDataset(TensorOp[TVariant]):
     """TensorFlow's `ShuffleDataset`: `input_dataset`, `buffer_size`, `seed`, `seed2`
     -> `handle`.
 
@@ -91,9 +104,6 @@ class ShuffleDataset(Op):
     def inputs(self) -> ShuffleDatasetInputs:
         return ShuffleDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -120,13 +130,13 @@ class ShuffleDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShuffleDataset = ShuffleDataset()
+        op: ShuffleDataset = new(ShuffleDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ShuffleDataset",
                     None,
                     input_dataset,
@@ -138,13 +148,13 @@ class ShuffleDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, buffer_size, seed, seed2),
@@ -154,7 +164,7 @@ class ShuffleDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -162,6 +172,7 @@ DEFAULTS = ShuffleDataset.Options()
 MERGE = ShuffleDataset.Options.merge
 
 
+@explained
 def shuffle_dataset(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],
@@ -170,22 +181,49 @@ def shuffle_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    reshuffle_each_iteration: bool = default(True),
-    metadata: StringLike = default(""),
+    reshuffle_each_iteration: bool = True,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ShuffleDataset:
-    """`ShuffleDataset.create` in the current scope, with ShuffleDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ShuffleDataset.create` in the current scope, with
+    ShuffleDataset.Options as keywords.
     """
-    return ShuffleDataset.create(
-        Scope.current(name),
-        input_dataset,
-        buffer_size,
-        seed,
-        seed2,
-        output_types,
-        output_shapes,
-        ShuffleDataset.Options(
-            reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
-        ),
+    if _unknown:
+        raise ShuffleDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ShuffleDataset",
+                name,
+                input_dataset,
+                buffer_size,
+                seed,
+                seed2,
+                "reshuffle_each_iteration",
+                flags[reshuffle_each_iteration],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShuffleDataset._call(
+        name,
+        (input_dataset, buffer_size, seed, seed2),
+        {
+            "reshuffle_each_iteration": reshuffle_each_iteration,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +36,6 @@ if TYPE_CHECKING:
         StringLike,
         TInt64,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -43,7 +55,7 @@ class ShuffleDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class ShuffleDatasetV2(Op):
+class ShuffleDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `ShuffleDatasetV2`: `input_dataset`, `buffer_size`,
     `seed_generator` -> `handle`.
 
@@ -84,9 +96,6 @@ class ShuffleDatasetV2(Op):
     def inputs(self) -> ShuffleDatasetV2Inputs:
         return ShuffleDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -111,13 +120,13 @@ class ShuffleDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShuffleDatasetV2 = ShuffleDatasetV2()
+        op: ShuffleDatasetV2 = new(ShuffleDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ShuffleDatasetV2",
                     None,
                     input_dataset,
@@ -126,13 +135,13 @@ class ShuffleDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, buffer_size, seed_generator),
@@ -141,7 +150,7 @@ class ShuffleDatasetV2(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,6 +158,7 @@ DEFAULTS = ShuffleDatasetV2.Options()
 MERGE = ShuffleDatasetV2.Options.merge
 
 
+@explained
 def shuffle_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],
@@ -156,18 +166,44 @@ def shuffle_dataset_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ShuffleDatasetV2:
-    """`ShuffleDatasetV2.create` in the current scope, with ShuffleDatasetV2.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ShuffleDatasetV2.create` in the current scope, with
+    ShuffleDatasetV2.Options as keywords.
     """
-    return ShuffleDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        buffer_size,
-        seed_generator,
-        output_types,
-        output_shapes,
-        ShuffleDatasetV2.Options(metadata=metadata),
+    if _unknown:
+        raise ShuffleDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ShuffleDatasetV2",
+                name,
+                input_dataset,
+                buffer_size,
+                seed_generator,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShuffleDatasetV2._call(
+        name,
+        (input_dataset, buffer_size, seed_generator),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

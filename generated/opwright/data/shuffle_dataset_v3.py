@@ -5,16 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +37,6 @@ if TYPE_CHECKING:
         StringLike,
         TInt64,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -46,7 +59,7 @@ class ShuffleDatasetV3Inputs(OpInputs):
     metadata: StringLike
 
 
-class ShuffleDatasetV3(Op):
+class ShuffleDatasetV3(TensorOp[TVariant]):
     """TensorFlow's `ShuffleDatasetV3`: `input_dataset`, `buffer_size`, `seed`,
     `seed2`, `seed_generator` -> `handle`.
 
@@ -95,9 +108,6 @@ class ShuffleDatasetV3(Op):
     def inputs(self) -> ShuffleDatasetV3Inputs:
         return ShuffleDatasetV3Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -126,13 +136,13 @@ class ShuffleDatasetV3(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShuffleDatasetV3 = ShuffleDatasetV3()
+        op: ShuffleDatasetV3 = new(ShuffleDatasetV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ShuffleDatasetV3",
                     None,
                     input_dataset,
@@ -145,13 +155,13 @@ class ShuffleDatasetV3(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, buffer_size, seed, seed2, seed_generator),
@@ -161,7 +171,7 @@ class ShuffleDatasetV3(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -169,6 +179,7 @@ DEFAULTS = ShuffleDatasetV3.Options()
 MERGE = ShuffleDatasetV3.Options.merge
 
 
+@explained
 def shuffle_dataset_v3(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],
@@ -178,23 +189,50 @@ def shuffle_dataset_v3(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    reshuffle_each_iteration: bool = default(True),
-    metadata: StringLike = default(""),
+    reshuffle_each_iteration: bool = True,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ShuffleDatasetV3:
-    """`ShuffleDatasetV3.create` in the current scope, with ShuffleDatasetV3.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ShuffleDatasetV3.create` in the current scope, with
+    ShuffleDatasetV3.Options as keywords.
     """
-    return ShuffleDatasetV3.create(
-        Scope.current(name),
-        input_dataset,
-        buffer_size,
-        seed,
-        seed2,
-        seed_generator,
-        output_types,
-        output_shapes,
-        ShuffleDatasetV3.Options(
-            reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
-        ),
+    if _unknown:
+        raise ShuffleDatasetV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ShuffleDatasetV3",
+                name,
+                input_dataset,
+                buffer_size,
+                seed,
+                seed2,
+                seed_generator,
+                "reshuffle_each_iteration",
+                flags[reshuffle_each_iteration],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShuffleDatasetV3._call(
+        name,
+        (input_dataset, buffer_size, seed, seed2, seed_generator),
+        {
+            "reshuffle_each_iteration": reshuffle_each_iteration,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +53,7 @@ class SkipDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class SkipDataset(Op):
+class SkipDataset(TensorOp[TVariant]):
     """TensorFlow's `SkipDataset`: `input_dataset`, `count` -> `handle`.
 
     TensorFlow's own text: `SkipDataset.tensorflow_doc()`.
@@ -79,9 +91,6 @@ class SkipDataset(Op):
     def inputs(self) -> SkipDatasetInputs:
         return SkipDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -104,13 +113,13 @@ class SkipDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SkipDataset = SkipDataset()
+        op: SkipDataset = new(SkipDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SkipDataset",
                     None,
                     input_dataset,
@@ -118,13 +127,13 @@ class SkipDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, count),
@@ -133,7 +142,7 @@ class SkipDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +150,50 @@ DEFAULTS = SkipDataset.Options()
 MERGE = SkipDataset.Options.merge
 
 
+@explained
 def skip_dataset(
     input_dataset: TensorOperand[TVariant],
     count: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> SkipDataset:
-    """`SkipDataset.create` in the current scope, with SkipDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SkipDataset.create` in the current scope, with
+    SkipDataset.Options as keywords.
     """
-    return SkipDataset.create(
-        Scope.current(name),
-        input_dataset,
-        count,
-        output_types,
-        output_shapes,
-        SkipDataset.Options(metadata=metadata),
+    if _unknown:
+        raise SkipDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SkipDataset",
+                name,
+                input_dataset,
+                count,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SkipDataset._call(
+        name,
+        (input_dataset, count),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,23 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -42,7 +55,7 @@ class SlidingWindowDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class SlidingWindowDataset(Op):
+class SlidingWindowDataset(TensorOp[TVariant]):
     """TensorFlow's `SlidingWindowDataset`: `input_dataset`, `window_size`,
     `window_shift`, `window_stride` -> `handle`.
 
@@ -81,9 +94,6 @@ class SlidingWindowDataset(Op):
     def inputs(self) -> SlidingWindowDatasetInputs:
         return SlidingWindowDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -110,13 +120,13 @@ class SlidingWindowDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SlidingWindowDataset = SlidingWindowDataset()
+        op: SlidingWindowDataset = new(SlidingWindowDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SlidingWindowDataset",
                     None,
                     input_dataset,
@@ -128,11 +138,11 @@ class SlidingWindowDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, window_size, window_shift, window_stride),
@@ -141,7 +151,7 @@ class SlidingWindowDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,6 +159,7 @@ DEFAULTS = SlidingWindowDataset.Options()
 MERGE = SlidingWindowDataset.Options.merge
 
 
+@explained
 def sliding_window_dataset(
     input_dataset: TensorOperand[TVariant],
     window_size: Operand[TInt64],
@@ -157,19 +168,45 @@ def sliding_window_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    drop_remainder: bool = default(True),
+    drop_remainder: bool = True,
     name: str | None = None,
-) -> SlidingWindowDataset:
-    """`SlidingWindowDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SlidingWindowDataset.create` in the current scope, with
     SlidingWindowDataset.Options as keywords.
     """
-    return SlidingWindowDataset.create(
-        Scope.current(name),
-        input_dataset,
-        window_size,
-        window_shift,
-        window_stride,
-        output_types,
-        output_shapes,
-        SlidingWindowDataset.Options(drop_remainder=drop_remainder),
+    if _unknown:
+        raise SlidingWindowDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SlidingWindowDataset",
+                name,
+                input_dataset,
+                window_size,
+                window_shift,
+                window_stride,
+                "drop_remainder",
+                flags[drop_remainder],
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SlidingWindowDataset._call(
+        name,
+        (input_dataset, window_size, window_shift, window_stride),
+        {
+            "drop_remainder": drop_remainder,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

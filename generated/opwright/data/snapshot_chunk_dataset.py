@@ -5,24 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -39,7 +51,7 @@ class SnapshotChunkDatasetInputs(OpInputs):
     compression: StringLike
 
 
-class SnapshotChunkDataset(Op):
+class SnapshotChunkDataset(TensorOp[TVariant]):
     """TensorFlow's `SnapshotChunkDataset`: `chunk_file` -> `handle`.
 
     TensorFlow's own text: `SnapshotChunkDataset.tensorflow_doc()`.
@@ -77,13 +89,10 @@ class SnapshotChunkDataset(Op):
     def inputs(self) -> SnapshotChunkDatasetInputs:
         return SnapshotChunkDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        chunk_file: Operand[TString],
+        chunk_file: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
@@ -100,26 +109,26 @@ class SnapshotChunkDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SnapshotChunkDataset = SnapshotChunkDataset()
+        op: SnapshotChunkDataset = new(SnapshotChunkDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SnapshotChunkDataset",
                     None,
                     chunk_file,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "compression",
                     opts.compression,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (chunk_file,),
@@ -128,7 +137,7 @@ class SnapshotChunkDataset(Op):
                 "output_shapes": output_shapes,
                 "compression": opts.compression,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,21 +145,48 @@ DEFAULTS = SnapshotChunkDataset.Options()
 MERGE = SnapshotChunkDataset.Options.merge
 
 
+@explained
 def snapshot_chunk_dataset(
-    chunk_file: Operand[TString],
+    chunk_file: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    compression: StringLike = default(""),
+    compression: StringLike = "",
     name: str | None = None,
-) -> SnapshotChunkDataset:
-    """`SnapshotChunkDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SnapshotChunkDataset.create` in the current scope, with
     SnapshotChunkDataset.Options as keywords.
     """
-    return SnapshotChunkDataset.create(
-        Scope.current(name),
-        chunk_file,
-        output_types,
-        output_shapes,
-        SnapshotChunkDataset.Options(compression=compression),
+    if _unknown:
+        raise SnapshotChunkDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SnapshotChunkDataset",
+                name,
+                chunk_file,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "compression",
+                compression,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SnapshotChunkDataset._call(
+        name,
+        (chunk_file,),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "compression": compression,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,24 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -54,7 +67,7 @@ class SnapshotDatasetInputs(OpInputs):
     snapshot_name: StringLike
 
 
-class SnapshotDataset(Op):
+class SnapshotDataset(TensorOp[TVariant]):
     """TensorFlow's `SnapshotDataset`: `input_dataset`, `path` -> `handle`.
 
     TensorFlow's own text: `SnapshotDataset.tensorflow_doc()`.
@@ -204,14 +217,11 @@ class SnapshotDataset(Op):
     def inputs(self) -> SnapshotDatasetInputs:
         return SnapshotDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        path: Operand[TString],
+        path: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
@@ -229,13 +239,13 @@ class SnapshotDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SnapshotDataset = SnapshotDataset()
+        op: SnapshotDataset = new(SnapshotDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SnapshotDataset",
                     None,
                     input_dataset,
@@ -243,7 +253,7 @@ class SnapshotDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "compression",
                     opts.compression,
                     "reader_path_prefix",
@@ -274,8 +284,8 @@ class SnapshotDataset(Op):
                     opts.snapshot_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, path),
@@ -297,7 +307,7 @@ class SnapshotDataset(Op):
                 "mode": opts.mode,
                 "snapshot_name": opts.snapshot_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -305,51 +315,102 @@ DEFAULTS = SnapshotDataset.Options()
 MERGE = SnapshotDataset.Options.merge
 
 
+@explained
 def snapshot_dataset(
     input_dataset: TensorOperand[TVariant],
-    path: Operand[TString],
+    path: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    compression: StringLike = default(""),
-    reader_path_prefix: StringLike = default(""),
-    writer_path_prefix: StringLike = default(""),
-    shard_size_bytes: int = default(10737418240),
-    pending_snapshot_expiry_seconds: int = default(86400),
-    num_reader_threads: int = default(1),
-    reader_buffer_size: int = default(1),
-    num_writer_threads: int = default(1),
-    writer_buffer_size: int = default(1),
-    shuffle_on_read: bool = default(False),
-    seed: int = default(0),
-    seed2: int = default(0),
-    mode: StringLike = default("auto"),
-    snapshot_name: StringLike = default(""),
+    compression: StringLike = "",
+    reader_path_prefix: StringLike = "",
+    writer_path_prefix: StringLike = "",
+    shard_size_bytes: int = 10737418240,
+    pending_snapshot_expiry_seconds: int = 86400,
+    num_reader_threads: int = 1,
+    reader_buffer_size: int = 1,
+    num_writer_threads: int = 1,
+    writer_buffer_size: int = 1,
+    shuffle_on_read: bool = False,
+    seed: int = 0,
+    seed2: int = 0,
+    mode: StringLike = "auto",
+    snapshot_name: StringLike = "",
     name: str | None = None,
-) -> SnapshotDataset:
-    """`SnapshotDataset.create` in the current scope, with SnapshotDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SnapshotDataset.create` in the current scope, with
+    SnapshotDataset.Options as keywords.
     """
-    return SnapshotDataset.create(
-        Scope.current(name),
-        input_dataset,
-        path,
-        output_types,
-        output_shapes,
-        SnapshotDataset.Options(
-            compression=compression,
-            reader_path_prefix=reader_path_prefix,
-            writer_path_prefix=writer_path_prefix,
-            shard_size_bytes=shard_size_bytes,
-            pending_snapshot_expiry_seconds=pending_snapshot_expiry_seconds,
-            num_reader_threads=num_reader_threads,
-            reader_buffer_size=reader_buffer_size,
-            num_writer_threads=num_writer_threads,
-            writer_buffer_size=writer_buffer_size,
-            shuffle_on_read=shuffle_on_read,
-            seed=seed,
-            seed2=seed2,
-            mode=mode,
-            snapshot_name=snapshot_name,
-        ),
+    if _unknown:
+        raise SnapshotDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SnapshotDataset",
+                name,
+                input_dataset,
+                path,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "compression",
+                compression,
+                "reader_path_prefix",
+                reader_path_prefix,
+                "writer_path_prefix",
+                writer_path_prefix,
+                "shard_size_bytes",
+                shard_size_bytes,
+                "pending_snapshot_expiry_seconds",
+                pending_snapshot_expiry_seconds,
+                "num_reader_threads",
+                num_reader_threads,
+                "reader_buffer_size",
+                reader_buffer_size,
+                "num_writer_threads",
+                num_writer_threads,
+                "writer_buffer_size",
+                writer_buffer_size,
+                "shuffle_on_read",
+                flags[shuffle_on_read],
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+                "mode",
+                mode,
+                "snapshot_name",
+                snapshot_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SnapshotDataset._call(
+        name,
+        (input_dataset, path),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "compression": compression,
+            "reader_path_prefix": reader_path_prefix,
+            "writer_path_prefix": writer_path_prefix,
+            "shard_size_bytes": shard_size_bytes,
+            "pending_snapshot_expiry_seconds": pending_snapshot_expiry_seconds,
+            "num_reader_threads": num_reader_threads,
+            "reader_buffer_size": reader_buffer_size,
+            "num_writer_threads": num_writer_threads,
+            "writer_buffer_size": writer_buffer_size,
+            "shuffle_on_read": shuffle_on_read,
+            "seed": seed,
+            "seed2": seed2,
+            "mode": mode,
+            "snapshot_name": snapshot_name,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TInt64,
         TString,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -42,7 +55,7 @@ class SnapshotDatasetReaderInputs(OpInputs):
     version: int
 
 
-class SnapshotDatasetReader(Op):
+class SnapshotDatasetReader(TensorOp[TVariant]):
     """TensorFlow's `SnapshotDatasetReader`: `shard_dir`, `start_index` -> `handle`.
 
     TensorFlow's own text: `SnapshotDatasetReader.tensorflow_doc()`.
@@ -80,13 +93,10 @@ class SnapshotDatasetReader(Op):
     def inputs(self) -> SnapshotDatasetReaderInputs:
         return SnapshotDatasetReaderInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        shard_dir: Operand[TString],
+        shard_dir: StringOperand,
         start_index: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -107,13 +117,13 @@ class SnapshotDatasetReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SnapshotDatasetReader = SnapshotDatasetReader()
+        op: SnapshotDatasetReader = new(SnapshotDatasetReader)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SnapshotDatasetReader",
                     None,
                     shard_dir,
@@ -121,15 +131,15 @@ class SnapshotDatasetReader(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "compression",
                     opts.compression,
                     "version",
                     version,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (shard_dir, start_index),
@@ -139,7 +149,7 @@ class SnapshotDatasetReader(Op):
                 "compression": opts.compression,
                 "version": version,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -147,25 +157,54 @@ DEFAULTS = SnapshotDatasetReader.Options()
 MERGE = SnapshotDatasetReader.Options.merge
 
 
+@explained
 def snapshot_dataset_reader(
-    shard_dir: Operand[TString],
+    shard_dir: StringOperand,
     start_index: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     version: int,
     *,
-    compression: StringLike = default(""),
+    compression: StringLike = "",
     name: str | None = None,
-) -> SnapshotDatasetReader:
-    """`SnapshotDatasetReader.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SnapshotDatasetReader.create` in the current scope, with
     SnapshotDatasetReader.Options as keywords.
     """
-    return SnapshotDatasetReader.create(
-        Scope.current(name),
-        shard_dir,
-        start_index,
-        output_types,
-        output_shapes,
-        version,
-        SnapshotDatasetReader.Options(compression=compression),
+    if _unknown:
+        raise SnapshotDatasetReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SnapshotDatasetReader",
+                name,
+                shard_dir,
+                start_index,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "compression",
+                compression,
+                "version",
+                version,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SnapshotDatasetReader._call(
+        name,
+        (shard_dir, start_index),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "compression": compression,
+            "version": version,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,26 +5,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -54,7 +68,7 @@ class SnapshotDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class SnapshotDatasetV2(Op):
+class SnapshotDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `SnapshotDatasetV2`: `input_dataset`, `path`,
     `reader_func_other_args`, `shard_func_other_args` -> `handle`.
 
@@ -137,16 +151,13 @@ class SnapshotDatasetV2(Op):
     def inputs(self) -> SnapshotDatasetV2Inputs:
         return SnapshotDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        path: Operand[TString],
-        reader_func_other_args: Sequence[Operand[AnyDType]],
-        shard_func_other_args: Sequence[Operand[AnyDType]],
+        path: StringOperand,
+        reader_func_other_args: Sequence[AnyOperand[AnyDType]],
+        shard_func_other_args: Sequence[AnyOperand[AnyDType]],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         reader_func: FunctionLike,
@@ -170,13 +181,13 @@ class SnapshotDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SnapshotDatasetV2 = SnapshotDatasetV2()
+        op: SnapshotDatasetV2 = new(SnapshotDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SnapshotDatasetV2",
                     None,
                     input_dataset,
@@ -186,7 +197,7 @@ class SnapshotDatasetV2(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "compression",
                     opts.compression,
                     "reader_prefix",
@@ -205,8 +216,8 @@ class SnapshotDatasetV2(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, path, reader_func_other_args, shard_func_other_args),
@@ -222,7 +233,7 @@ class SnapshotDatasetV2(Op):
                 "shard_func": shard_func,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -230,43 +241,82 @@ DEFAULTS = SnapshotDatasetV2.Options()
 MERGE = SnapshotDatasetV2.Options.merge
 
 
+@explained
 def snapshot_dataset_v2(
     input_dataset: TensorOperand[TVariant],
-    path: Operand[TString],
-    reader_func_other_args: Sequence[Operand[AnyDType]],
-    shard_func_other_args: Sequence[Operand[AnyDType]],
+    path: StringOperand,
+    reader_func_other_args: Sequence[AnyOperand[AnyDType]],
+    shard_func_other_args: Sequence[AnyOperand[AnyDType]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     reader_func: FunctionLike,
     shard_func: FunctionLike,
     *,
-    compression: StringLike = default(""),
-    reader_prefix: StringLike = default(""),
-    writer_prefix: StringLike = default(""),
-    hash_valid: bool = default(False),
-    hash: int = default(0),
-    metadata: StringLike = default(""),
+    compression: StringLike = "",
+    reader_prefix: StringLike = "",
+    writer_prefix: StringLike = "",
+    hash_valid: bool = False,
+    hash: int = 0,
+    metadata: StringLike = "",
     name: str | None = None,
-) -> SnapshotDatasetV2:
-    """`SnapshotDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SnapshotDatasetV2.create` in the current scope, with
     SnapshotDatasetV2.Options as keywords.
     """
-    return SnapshotDatasetV2.create(
-        Scope.current(name),
-        input_dataset,
-        path,
-        reader_func_other_args,
-        shard_func_other_args,
-        output_types,
-        output_shapes,
-        reader_func,
-        shard_func,
-        SnapshotDatasetV2.Options(
-            compression=compression,
-            reader_prefix=reader_prefix,
-            writer_prefix=writer_prefix,
-            hash_valid=hash_valid,
-            hash=hash,
-            metadata=metadata,
-        ),
+    if _unknown:
+        raise SnapshotDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SnapshotDatasetV2",
+                name,
+                input_dataset,
+                path,
+                reader_func_other_args,
+                shard_func_other_args,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "compression",
+                compression,
+                "reader_prefix",
+                reader_prefix,
+                "writer_prefix",
+                writer_prefix,
+                "hash_valid",
+                flags[hash_valid],
+                "hash",
+                hash,
+                "reader_func",
+                reader_func,
+                "shard_func",
+                shard_func,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SnapshotDatasetV2._call(
+        name,
+        (input_dataset, path, reader_func_other_args, shard_func_other_args),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "compression": compression,
+            "reader_prefix": reader_prefix,
+            "writer_prefix": writer_prefix,
+            "hash_valid": hash_valid,
+            "hash": hash,
+            "reader_func": reader_func,
+            "shard_func": shard_func,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

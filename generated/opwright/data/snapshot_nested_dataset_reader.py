@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -35,7 +46,7 @@ class SnapshotNestedDatasetReaderInputs(OpInputs):
     N: int
 
 
-class SnapshotNestedDatasetReader(Op):
+class SnapshotNestedDatasetReader(TensorOp[TVariant]):
     """TensorFlow's `SnapshotNestedDatasetReader`: `inputs` -> `handle`.
 
     TensorFlow's own text: `SnapshotNestedDatasetReader.tensorflow_doc()`.
@@ -52,9 +63,6 @@ class SnapshotNestedDatasetReader(Op):
     @property
     def inputs(self) -> SnapshotNestedDatasetReaderInputs:
         return SnapshotNestedDatasetReaderInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -74,39 +82,64 @@ class SnapshotNestedDatasetReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SnapshotNestedDatasetReader = SnapshotNestedDatasetReader()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SnapshotNestedDatasetReader = new(SnapshotNestedDatasetReader)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SnapshotNestedDatasetReader",
                     None,
                     inputs,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def snapshot_nested_dataset_reader(
     inputs: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> SnapshotNestedDatasetReader:
-    """`SnapshotNestedDatasetReader.create` in the current scope."""
-    return SnapshotNestedDatasetReader.create(
-        Scope.current(name), inputs, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SnapshotNestedDatasetReader.create` in the current scope."""
+    if _unknown:
+        raise SnapshotNestedDatasetReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SnapshotNestedDatasetReader",
+                name,
+                inputs,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SnapshotNestedDatasetReader._call(
+        name,
+        (inputs,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
         TInt64,
         TType,
-        TVariant,
     )
 
 __all__ = ["SparseTensorSliceDataset", "sparse_tensor_slice_dataset"]
@@ -35,7 +45,7 @@ class SparseTensorSliceDatasetInputs(OpInputs):
     Tvalues: DType
 
 
-class SparseTensorSliceDataset(Op):
+class SparseTensorSliceDataset(TensorOp[TVariant]):
     """TensorFlow's `SparseTensorSliceDataset`: `indices`, `values`, `dense_shape` ->
     `handle`.
 
@@ -56,14 +66,11 @@ class SparseTensorSliceDataset(Op):
     def inputs(self) -> SparseTensorSliceDatasetInputs:
         return SparseTensorSliceDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         indices: Operand[TInt64],
-        values: Operand[Uvalues],
+        values: AnyOperand[Uvalues],
         dense_shape: Operand[TInt64],
     ) -> SparseTensorSliceDataset:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -77,12 +84,12 @@ class SparseTensorSliceDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseTensorSliceDataset = SparseTensorSliceDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseTensorSliceDataset = new(SparseTensorSliceDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseTensorSliceDataset",
                     None,
                     indices,
@@ -90,19 +97,39 @@ class SparseTensorSliceDataset(Op):
                     dense_shape,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (indices, values, dense_shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (indices, values, dense_shape), {}, fast_path_error)
 
 
+@explained
 def sparse_tensor_slice_dataset(
     indices: Operand[TInt64],
-    values: Operand[Uvalues],
+    values: AnyOperand[Uvalues],
     dense_shape: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseTensorSliceDataset:
-    """`SparseTensorSliceDataset.create` in the current scope."""
-    return SparseTensorSliceDataset.create(
-        Scope.current(name), indices, values, dense_shape
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SparseTensorSliceDataset.create` in the current scope."""
+    if _unknown:
+        raise SparseTensorSliceDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseTensorSliceDataset",
+                name,
+                indices,
+                values,
+                dense_shape,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseTensorSliceDataset._call(
+        name, (indices, values, dense_shape), {}, fast_path_error
     )
+    return _result

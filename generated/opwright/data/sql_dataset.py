@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorShape,
     )
 
@@ -37,7 +48,7 @@ class SqlDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class SqlDataset(Op):
+class SqlDataset(TensorOp[TVariant]):
     """TensorFlow's `SqlDataset`: `driver_name`, `data_source_name`, `query` ->
     `handle`.
 
@@ -58,15 +69,12 @@ class SqlDataset(Op):
     def inputs(self) -> SqlDatasetInputs:
         return SqlDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        driver_name: Operand[TString],
-        data_source_name: Operand[TString],
-        query: Operand[TString],
+        driver_name: StringOperand,
+        data_source_name: StringOperand,
+        query: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> SqlDataset:
@@ -83,12 +91,12 @@ class SqlDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SqlDataset = SqlDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SqlDataset = new(SqlDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SqlDataset",
                     None,
                     driver_name,
@@ -97,34 +105,56 @@ class SqlDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (driver_name, data_source_name, query),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sql_dataset(
-    driver_name: Operand[TString],
-    data_source_name: Operand[TString],
-    query: Operand[TString],
+    driver_name: StringOperand,
+    data_source_name: StringOperand,
+    query: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> SqlDataset:
-    """`SqlDataset.create` in the current scope."""
-    return SqlDataset.create(
-        Scope.current(name),
-        driver_name,
-        data_source_name,
-        query,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `SqlDataset.create` in the current scope."""
+    if _unknown:
+        raise SqlDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SqlDataset",
+                name,
+                driver_name,
+                data_source_name,
+                query,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SqlDataset._call(
+        name,
+        (driver_name, data_source_name, query),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

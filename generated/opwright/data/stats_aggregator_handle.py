@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["StatsAggregatorHandle", "stats_aggregator_handle"]
@@ -24,7 +36,7 @@ class StatsAggregatorHandleInputs(OpInputs):
     shared_name: StringLike
 
 
-class StatsAggregatorHandle(Op):
+class StatsAggregatorHandle(TensorOp[TResource]):
     """TensorFlow's `StatsAggregatorHandle`: no inputs -> `handle`.
 
     TensorFlow's own text: `StatsAggregatorHandle.tensorflow_doc()`.
@@ -70,9 +82,6 @@ class StatsAggregatorHandle(Op):
     def inputs(self) -> StatsAggregatorHandleInputs:
         return StatsAggregatorHandleInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> StatsAggregatorHandle:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -84,13 +93,13 @@ class StatsAggregatorHandle(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatsAggregatorHandle = StatsAggregatorHandle()
+        op: StatsAggregatorHandle = new(StatsAggregatorHandle)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatsAggregatorHandle",
                     None,
                     "container",
@@ -99,13 +108,13 @@ class StatsAggregatorHandle(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,16 +122,36 @@ DEFAULTS = StatsAggregatorHandle.Options()
 MERGE = StatsAggregatorHandle.Options.merge
 
 
+@explained
 def stats_aggregator_handle(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> StatsAggregatorHandle:
-    """`StatsAggregatorHandle.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `StatsAggregatorHandle.create` in the current scope, with
     StatsAggregatorHandle.Options as keywords.
     """
-    return StatsAggregatorHandle.create(
-        Scope.current(name),
-        StatsAggregatorHandle.Options(container=container, shared_name=shared_name),
+    if _unknown:
+        raise StatsAggregatorHandle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatsAggregatorHandle",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatsAggregatorHandle._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

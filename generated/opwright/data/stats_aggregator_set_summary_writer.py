@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TResource, TensorOperand
 
 __all__ = ["StatsAggregatorSetSummaryWriter", "stats_aggregator_set_summary_writer"]
 
@@ -55,30 +65,51 @@ class StatsAggregatorSetSummaryWriter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatsAggregatorSetSummaryWriter = StatsAggregatorSetSummaryWriter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatsAggregatorSetSummaryWriter = new(StatsAggregatorSetSummaryWriter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "StatsAggregatorSetSummaryWriter",
                     None,
                     stats_aggregator,
                     summary,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (stats_aggregator, summary), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (stats_aggregator, summary), {}, fast_path_error)
 
 
+@explained
 def stats_aggregator_set_summary_writer(
     stats_aggregator: TensorOperand[TResource],
     summary: TensorOperand[TResource],
     *,
     name: str | None = None,
-) -> StatsAggregatorSetSummaryWriter:
-    """`StatsAggregatorSetSummaryWriter.create` in the current scope."""
-    return StatsAggregatorSetSummaryWriter.create(
-        Scope.current(name), stats_aggregator, summary
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `StatsAggregatorSetSummaryWriter.create` in the current scope.
+    """
+    if _unknown:
+        raise StatsAggregatorSetSummaryWriter._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatsAggregatorSetSummaryWriter",
+                name,
+                stats_aggregator,
+                summary,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatsAggregatorSetSummaryWriter._call(
+        name, (stats_aggregator, summary), {}, fast_path_error
     )
+    return _result

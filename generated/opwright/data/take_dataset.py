@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +53,7 @@ class TakeDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class TakeDataset(Op):
+class TakeDataset(TensorOp[TVariant]):
     """TensorFlow's `TakeDataset`: `input_dataset`, `count` -> `handle`.
 
     TensorFlow's own text: `TakeDataset.tensorflow_doc()`.
@@ -79,9 +91,6 @@ class TakeDataset(Op):
     def inputs(self) -> TakeDatasetInputs:
         return TakeDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -104,13 +113,13 @@ class TakeDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TakeDataset = TakeDataset()
+        op: TakeDataset = new(TakeDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TakeDataset",
                     None,
                     input_dataset,
@@ -118,13 +127,13 @@ class TakeDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, count),
@@ -133,7 +142,7 @@ class TakeDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +150,50 @@ DEFAULTS = TakeDataset.Options()
 MERGE = TakeDataset.Options.merge
 
 
+@explained
 def take_dataset(
     input_dataset: TensorOperand[TVariant],
     count: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> TakeDataset:
-    """`TakeDataset.create` in the current scope, with TakeDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `TakeDataset.create` in the current scope, with
+    TakeDataset.Options as keywords.
     """
-    return TakeDataset.create(
-        Scope.current(name),
-        input_dataset,
-        count,
-        output_types,
-        output_shapes,
-        TakeDataset.Options(metadata=metadata),
+    if _unknown:
+        raise TakeDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TakeDataset",
+                name,
+                input_dataset,
+                count,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TakeDataset._call(
+        name,
+        (input_dataset, count),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

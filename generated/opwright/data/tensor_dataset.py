@@ -5,22 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -37,7 +49,7 @@ class TensorDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class TensorDataset(Op):
+class TensorDataset(TensorOp[TVariant]):
     """TensorFlow's `TensorDataset`: `components` -> `handle`.
 
     TensorFlow's own text: `TensorDataset.tensorflow_doc()`.
@@ -77,13 +89,10 @@ class TensorDataset(Op):
     def inputs(self) -> TensorDatasetInputs:
         return TensorDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        components: Sequence[Operand[AnyDType]],
+        components: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
     ) -> TensorDataset:
@@ -98,29 +107,29 @@ class TensorDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorDataset = TensorDataset()
+        op: TensorDataset = new(TensorDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TensorDataset",
                     None,
                     components,
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (components,),
             {"output_shapes": output_shapes, "metadata": opts.metadata},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -128,19 +137,41 @@ DEFAULTS = TensorDataset.Options()
 MERGE = TensorDataset.Options.merge
 
 
+@explained
 def tensor_dataset(
-    components: Sequence[Operand[AnyDType]],
+    components: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> TensorDataset:
-    """`TensorDataset.create` in the current scope, with TensorDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `TensorDataset.create` in the current scope, with
+    TensorDataset.Options as keywords.
     """
-    return TensorDataset.create(
-        Scope.current(name),
-        components,
-        output_shapes,
-        TensorDataset.Options(metadata=metadata),
+    if _unknown:
+        raise TensorDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TensorDataset",
+                name,
+                components,
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TensorDataset._call(
+        name,
+        (components,),
+        {"output_shapes": output_shapes, "metadata": metadata},
+        fast_path_error,
     )
+    return _result

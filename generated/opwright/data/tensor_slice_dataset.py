@@ -5,22 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -39,7 +52,7 @@ class TensorSliceDatasetInputs(OpInputs):
     replicate_on_split: bool
 
 
-class TensorSliceDataset(Op):
+class TensorSliceDataset(TensorOp[TVariant]):
     """TensorFlow's `TensorSliceDataset`: `components` -> `handle`.
 
     TensorFlow's own text: `TensorSliceDataset.tensorflow_doc()`.
@@ -95,13 +108,10 @@ class TensorSliceDataset(Op):
     def inputs(self) -> TensorSliceDatasetInputs:
         return TensorSliceDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        components: Sequence[Operand[AnyDType]],
+        components: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
     ) -> TensorSliceDataset:
@@ -116,18 +126,18 @@ class TensorSliceDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorSliceDataset = TensorSliceDataset()
+        op: TensorSliceDataset = new(TensorSliceDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TensorSliceDataset",
                     None,
                     components,
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "is_files",
                     opts.is_files,
                     "metadata",
@@ -136,8 +146,8 @@ class TensorSliceDataset(Op):
                     opts.replicate_on_split,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (components,),
@@ -147,7 +157,7 @@ class TensorSliceDataset(Op):
                 "metadata": opts.metadata,
                 "replicate_on_split": opts.replicate_on_split,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -155,23 +165,52 @@ DEFAULTS = TensorSliceDataset.Options()
 MERGE = TensorSliceDataset.Options.merge
 
 
+@explained
 def tensor_slice_dataset(
-    components: Sequence[Operand[AnyDType]],
+    components: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
     *,
-    is_files: bool = default(False),
-    metadata: StringLike = default(""),
-    replicate_on_split: bool = default(False),
+    is_files: bool = False,
+    metadata: StringLike = "",
+    replicate_on_split: bool = False,
     name: str | None = None,
-) -> TensorSliceDataset:
-    """`TensorSliceDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `TensorSliceDataset.create` in the current scope, with
     TensorSliceDataset.Options as keywords.
     """
-    return TensorSliceDataset.create(
-        Scope.current(name),
-        components,
-        output_shapes,
-        TensorSliceDataset.Options(
-            is_files=is_files, metadata=metadata, replicate_on_split=replicate_on_split
-        ),
+    if _unknown:
+        raise TensorSliceDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TensorSliceDataset",
+                name,
+                components,
+                "output_shapes",
+                as_shapes(output_shapes),
+                "is_files",
+                flags[is_files],
+                "metadata",
+                metadata,
+                "replicate_on_split",
+                flags[replicate_on_split],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TensorSliceDataset._call(
+        name,
+        (components,),
+        {
+            "output_shapes": output_shapes,
+            "is_files": is_files,
+            "metadata": metadata,
+            "replicate_on_split": replicate_on_split,
+        },
+        fast_path_error,
     )
+    return _result

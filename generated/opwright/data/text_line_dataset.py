@@ -5,19 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TInt64,
         TString,
-        TVariant,
     )
     from typing_extensions import Self
 
@@ -33,7 +45,7 @@ class TextLineDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class TextLineDataset(Op):
+class TextLineDataset(TensorOp[TVariant]):
     """TensorFlow's `TextLineDataset`: `filenames`, `compression_type`, `buffer_size`
     -> `handle`.
 
@@ -74,14 +86,11 @@ class TextLineDataset(Op):
     def inputs(self) -> TextLineDatasetInputs:
         return TextLineDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        filenames: Operand[TString],
-        compression_type: Operand[TString],
+        filenames: StringOperand,
+        compression_type: StringOperand,
         buffer_size: Operand[TInt64],
         *options: Options,
     ) -> TextLineDataset:
@@ -97,13 +106,13 @@ class TextLineDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TextLineDataset = TextLineDataset()
+        op: TextLineDataset = new(TextLineDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TextLineDataset",
                     None,
                     filenames,
@@ -113,13 +122,13 @@ class TextLineDataset(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (filenames, compression_type, buffer_size),
             {"metadata": opts.metadata},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -127,21 +136,42 @@ DEFAULTS = TextLineDataset.Options()
 MERGE = TextLineDataset.Options.merge
 
 
+@explained
 def text_line_dataset(
-    filenames: Operand[TString],
-    compression_type: Operand[TString],
+    filenames: StringOperand,
+    compression_type: StringOperand,
     buffer_size: Operand[TInt64],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> TextLineDataset:
-    """`TextLineDataset.create` in the current scope, with TextLineDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `TextLineDataset.create` in the current scope, with
+    TextLineDataset.Options as keywords.
     """
-    return TextLineDataset.create(
-        Scope.current(name),
-        filenames,
-        compression_type,
-        buffer_size,
-        TextLineDataset.Options(metadata=metadata),
+    if _unknown:
+        raise TextLineDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TextLineDataset",
+                name,
+                filenames,
+                compression_type,
+                buffer_size,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TextLineDataset._call(
+        name,
+        (filenames, compression_type, buffer_size),
+        {"metadata": metadata},
+        fast_path_error,
     )
+    return _result

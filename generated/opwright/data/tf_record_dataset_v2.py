@@ -5,19 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TInt64,
         TString,
-        TVariant,
     )
     from typing_extensions import Self
 
@@ -34,7 +46,7 @@ class TFRecordDatasetV2Inputs(OpInputs):
     metadata: StringLike
 
 
-class TFRecordDatasetV2(Op):
+class TFRecordDatasetV2(TensorOp[TVariant]):
     """TensorFlow's `TFRecordDatasetV2`: `filenames`, `compression_type`,
     `buffer_size`, `byte_offsets` -> `handle`.
 
@@ -75,14 +87,11 @@ class TFRecordDatasetV2(Op):
     def inputs(self) -> TFRecordDatasetV2Inputs:
         return TFRecordDatasetV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        filenames: Operand[TString],
-        compression_type: Operand[TString],
+        filenames: StringOperand,
+        compression_type: StringOperand,
         buffer_size: Operand[TInt64],
         byte_offsets: Operand[TInt64],
         *options: Options,
@@ -100,13 +109,13 @@ class TFRecordDatasetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TFRecordDatasetV2 = TFRecordDatasetV2()
+        op: TFRecordDatasetV2 = new(TFRecordDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TFRecordDatasetV2",
                     None,
                     filenames,
@@ -117,13 +126,13 @@ class TFRecordDatasetV2(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (filenames, compression_type, buffer_size, byte_offsets),
             {"metadata": opts.metadata},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -131,23 +140,44 @@ DEFAULTS = TFRecordDatasetV2.Options()
 MERGE = TFRecordDatasetV2.Options.merge
 
 
+@explained
 def tf_record_dataset_v2(
-    filenames: Operand[TString],
-    compression_type: Operand[TString],
+    filenames: StringOperand,
+    compression_type: StringOperand,
     buffer_size: Operand[TInt64],
     byte_offsets: Operand[TInt64],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> TFRecordDatasetV2:
-    """`TFRecordDatasetV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `TFRecordDatasetV2.create` in the current scope, with
     TFRecordDatasetV2.Options as keywords.
     """
-    return TFRecordDatasetV2.create(
-        Scope.current(name),
-        filenames,
-        compression_type,
-        buffer_size,
-        byte_offsets,
-        TFRecordDatasetV2.Options(metadata=metadata),
+    if _unknown:
+        raise TFRecordDatasetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TFRecordDatasetV2",
+                name,
+                filenames,
+                compression_type,
+                buffer_size,
+                byte_offsets,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TFRecordDatasetV2._call(
+        name,
+        (filenames, compression_type, buffer_size, byte_offsets),
+        {"metadata": metadata},
+        fast_path_error,
     )
+    return _result

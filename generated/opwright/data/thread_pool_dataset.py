@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -36,7 +47,7 @@ class ThreadPoolDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ThreadPoolDataset(Op):
+class ThreadPoolDataset(TensorOp[TVariant]):
     """TensorFlow's `ThreadPoolDataset`: `input_dataset`, `thread_pool` -> `handle`.
 
     TensorFlow's own text: `ThreadPoolDataset.tensorflow_doc()`.
@@ -55,9 +66,6 @@ class ThreadPoolDataset(Op):
     @property
     def inputs(self) -> ThreadPoolDatasetInputs:
         return ThreadPoolDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -79,12 +87,12 @@ class ThreadPoolDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ThreadPoolDataset = ThreadPoolDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ThreadPoolDataset = new(ThreadPoolDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ThreadPoolDataset",
                     None,
                     input_dataset,
@@ -92,19 +100,20 @@ class ThreadPoolDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, thread_pool),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def thread_pool_dataset(
     input_dataset: TensorOperand[TVariant],
     thread_pool: TensorOperand[TResource],
@@ -112,8 +121,33 @@ def thread_pool_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ThreadPoolDataset:
-    """`ThreadPoolDataset.create` in the current scope."""
-    return ThreadPoolDataset.create(
-        Scope.current(name), input_dataset, thread_pool, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ThreadPoolDataset.create` in the current scope."""
+    if _unknown:
+        raise ThreadPoolDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ThreadPoolDataset",
+                name,
+                input_dataset,
+                thread_pool,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ThreadPoolDataset._call(
+        name,
+        (input_dataset, thread_pool),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

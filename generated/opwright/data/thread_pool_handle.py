@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["ThreadPoolHandle", "thread_pool_handle"]
@@ -27,7 +39,7 @@ class ThreadPoolHandleInputs(OpInputs):
     shared_name: StringLike
 
 
-class ThreadPoolHandle(Op):
+class ThreadPoolHandle(TensorOp[TResource]):
     """TensorFlow's `ThreadPoolHandle`: no inputs -> `handle`.
 
     TensorFlow's own text: `ThreadPoolHandle.tensorflow_doc()`.
@@ -83,9 +95,6 @@ class ThreadPoolHandle(Op):
     def inputs(self) -> ThreadPoolHandleInputs:
         return ThreadPoolHandleInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope, num_threads: int, display_name: StringLike, *options: Options
@@ -101,13 +110,13 @@ class ThreadPoolHandle(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ThreadPoolHandle = ThreadPoolHandle()
+        op: ThreadPoolHandle = new(ThreadPoolHandle)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ThreadPoolHandle",
                     None,
                     "num_threads",
@@ -122,8 +131,8 @@ class ThreadPoolHandle(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -134,7 +143,7 @@ class ThreadPoolHandle(Op):
                 "container": opts.container,
                 "shared_name": opts.shared_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,25 +151,54 @@ DEFAULTS = ThreadPoolHandle.Options()
 MERGE = ThreadPoolHandle.Options.merge
 
 
+@explained
 def thread_pool_handle(
     num_threads: int,
     display_name: StringLike,
     *,
-    max_intra_op_parallelism: int = default(1),
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    max_intra_op_parallelism: int = 1,
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> ThreadPoolHandle:
-    """`ThreadPoolHandle.create` in the current scope, with ThreadPoolHandle.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `ThreadPoolHandle.create` in the current scope, with
+    ThreadPoolHandle.Options as keywords.
     """
-    return ThreadPoolHandle.create(
-        Scope.current(name),
-        num_threads,
-        display_name,
-        ThreadPoolHandle.Options(
-            max_intra_op_parallelism=max_intra_op_parallelism,
-            container=container,
-            shared_name=shared_name,
-        ),
+    if _unknown:
+        raise ThreadPoolHandle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ThreadPoolHandle",
+                name,
+                "num_threads",
+                num_threads,
+                "max_intra_op_parallelism",
+                max_intra_op_parallelism,
+                "display_name",
+                display_name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ThreadPoolHandle._call(
+        name,
+        (),
+        {
+            "num_threads": num_threads,
+            "max_intra_op_parallelism": max_intra_op_parallelism,
+            "display_name": display_name,
+            "container": container,
+            "shared_name": shared_name,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
@@ -71,39 +82,64 @@ class UncompressElement(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UncompressElement = UncompressElement()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: UncompressElement = new(UncompressElement)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.components = execute(
-                    context._context,
+                    context[CURRENT],
                     "UncompressElement",
                     None,
                     compressed,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (compressed,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def uncompress_element(
     compressed: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> UncompressElement:
-    """`UncompressElement.create` in the current scope."""
-    return UncompressElement.create(
-        Scope.current(name), compressed, output_types, output_shapes
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`components` of `UncompressElement.create` in the current scope."""
+    if _unknown:
+        raise UncompressElement._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UncompressElement",
+                name,
+                compressed,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UncompressElement._call(
+        name,
+        (compressed,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -38,7 +50,7 @@ class UniqueDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class UniqueDataset(Op):
+class UniqueDataset(TensorOp[TVariant]):
     """TensorFlow's `UniqueDataset`: `input_dataset` -> `handle`.
 
     TensorFlow's own text: `UniqueDataset.tensorflow_doc()`.
@@ -76,9 +88,6 @@ class UniqueDataset(Op):
     def inputs(self) -> UniqueDatasetInputs:
         return UniqueDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -99,26 +108,26 @@ class UniqueDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniqueDataset = UniqueDataset()
+        op: UniqueDataset = new(UniqueDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniqueDataset",
                     None,
                     input_dataset,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
@@ -127,7 +136,7 @@ class UniqueDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -135,21 +144,48 @@ DEFAULTS = UniqueDataset.Options()
 MERGE = UniqueDataset.Options.merge
 
 
+@explained
 def unique_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> UniqueDataset:
-    """`UniqueDataset.create` in the current scope, with UniqueDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `UniqueDataset.create` in the current scope, with
+    UniqueDataset.Options as keywords.
     """
-    return UniqueDataset.create(
-        Scope.current(name),
-        input_dataset,
-        output_types,
-        output_shapes,
-        UniqueDataset.Options(metadata=metadata),
+    if _unknown:
+        raise UniqueDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniqueDataset",
+                name,
+                input_dataset,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniqueDataset._call(
+        name,
+        (input_dataset,),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TensorOperand
 
 __all__ = ["UnwrapDatasetVariant", "unwrap_dataset_variant"]
 
@@ -21,7 +32,7 @@ class UnwrapDatasetVariantInputs(OpInputs):
     input_handle: Output[TVariant]
 
 
-class UnwrapDatasetVariant(Op):
+class UnwrapDatasetVariant(TensorOp[TVariant]):
     """TensorFlow's `UnwrapDatasetVariant`: `input_handle` -> `output_handle`.
 
     TensorFlow's own text: `UnwrapDatasetVariant.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class UnwrapDatasetVariant(Op):
     def inputs(self) -> UnwrapDatasetVariantInputs:
         return UnwrapDatasetVariantInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output_handle
-
     @staticmethod
     def create(
         scope: Scope, input_handle: TensorOperand[TVariant]
@@ -55,21 +63,35 @@ class UnwrapDatasetVariant(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnwrapDatasetVariant = UnwrapDatasetVariant()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: UnwrapDatasetVariant = new(UnwrapDatasetVariant)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_handle = execute(
-                    context._context, "UnwrapDatasetVariant", None, input_handle
+                    context[CURRENT], "UnwrapDatasetVariant", None, input_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input_handle,), {}, fast_path_error)
 
 
+@explained
 def unwrap_dataset_variant(
-    input_handle: TensorOperand[TVariant], *, name: str | None = None
-) -> UnwrapDatasetVariant:
-    """`UnwrapDatasetVariant.create` in the current scope."""
-    return UnwrapDatasetVariant.create(Scope.current(name), input_handle)
+    input_handle: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
+    """`output_handle` of `UnwrapDatasetVariant.create` in the current scope."""
+    if _unknown:
+        raise UnwrapDatasetVariant._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "UnwrapDatasetVariant", name, input_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnwrapDatasetVariant._call(name, (input_handle,), {}, fast_path_error)
+    return _result

@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -22,7 +35,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TFloat64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -43,7 +55,7 @@ class WeightedFlatMapDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class WeightedFlatMapDataset(Op):
+class WeightedFlatMapDataset(TensorOp[TVariant]):
     """TensorFlow's `WeightedFlatMapDataset`: `input_datasets`, `weights` ->
     `handle`.
 
@@ -82,9 +94,6 @@ class WeightedFlatMapDataset(Op):
     def inputs(self) -> WeightedFlatMapDatasetInputs:
         return WeightedFlatMapDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -107,13 +116,13 @@ class WeightedFlatMapDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WeightedFlatMapDataset = WeightedFlatMapDataset()
+        op: WeightedFlatMapDataset = new(WeightedFlatMapDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "WeightedFlatMapDataset",
                     None,
                     input_datasets,
@@ -121,13 +130,13 @@ class WeightedFlatMapDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_datasets, weights),
@@ -136,7 +145,7 @@ class WeightedFlatMapDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,23 +153,50 @@ DEFAULTS = WeightedFlatMapDataset.Options()
 MERGE = WeightedFlatMapDataset.Options.merge
 
 
+@explained
 def weighted_flat_map_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     weights: Sequence[Operand[TFloat64]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> WeightedFlatMapDataset:
-    """`WeightedFlatMapDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `WeightedFlatMapDataset.create` in the current scope, with
     WeightedFlatMapDataset.Options as keywords.
     """
-    return WeightedFlatMapDataset.create(
-        Scope.current(name),
-        input_datasets,
-        weights,
-        output_types,
-        output_shapes,
-        WeightedFlatMapDataset.Options(metadata=metadata),
+    if _unknown:
+        raise WeightedFlatMapDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WeightedFlatMapDataset",
+                name,
+                input_datasets,
+                weights,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WeightedFlatMapDataset._call(
+        name,
+        (input_datasets, weights),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

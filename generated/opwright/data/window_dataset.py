@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
@@ -23,7 +36,6 @@ if TYPE_CHECKING:
         StringLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -45,7 +57,7 @@ class WindowDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class WindowDataset(Op):
+class WindowDataset(TensorOp[TVariant]):
     """TensorFlow's `WindowDataset`: `input_dataset`, `size`, `shift`, `stride`,
     `drop_remainder` -> `handle`.
 
@@ -84,9 +96,6 @@ class WindowDataset(Op):
     def inputs(self) -> WindowDatasetInputs:
         return WindowDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -115,13 +124,13 @@ class WindowDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WindowDataset = WindowDataset()
+        op: WindowDataset = new(WindowDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "WindowDataset",
                     None,
                     input_dataset,
@@ -132,13 +141,13 @@ class WindowDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, size, shift, stride, drop_remainder),
@@ -147,7 +156,7 @@ class WindowDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -155,6 +164,7 @@ DEFAULTS = WindowDataset.Options()
 MERGE = WindowDataset.Options.merge
 
 
+@explained
 def window_dataset(
     input_dataset: TensorOperand[TVariant],
     size: Operand[TInt64],
@@ -164,20 +174,46 @@ def window_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> WindowDataset:
-    """`WindowDataset.create` in the current scope, with WindowDataset.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `WindowDataset.create` in the current scope, with
+    WindowDataset.Options as keywords.
     """
-    return WindowDataset.create(
-        Scope.current(name),
-        input_dataset,
-        size,
-        shift,
-        stride,
-        drop_remainder,
-        output_types,
-        output_shapes,
-        WindowDataset.Options(metadata=metadata),
+    if _unknown:
+        raise WindowDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WindowDataset",
+                name,
+                input_dataset,
+                size,
+                shift,
+                stride,
+                drop_remainder,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WindowDataset._call(
+        name,
+        (input_dataset, size, shift, stride, drop_remainder),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
-        TVariant,
         TensorShape,
     )
 
@@ -36,7 +47,7 @@ class WindowOpInputs(OpInputs):
     Tinputs: tuple[DType, ...]
 
 
-class WindowOp(Op):
+class WindowOp(TensorOp[TVariant]):
     """TensorFlow's `WindowOp`: `inputs` -> `handle`.
 
     TensorFlow's own text: `WindowOp.tensorflow_doc()`.
@@ -54,13 +65,10 @@ class WindowOp(Op):
     def inputs(self) -> WindowOpInputs:
         return WindowOpInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[AnyDType]],
+        inputs: Sequence[AnyOperand[AnyDType]],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> WindowOp:
@@ -75,37 +83,64 @@ class WindowOp(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WindowOp = WindowOp()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: WindowOp = new(WindowOp)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "WindowOp",
                     None,
                     inputs,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def window_op(
-    inputs: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> WindowOp:
-    """`WindowOp.create` in the current scope."""
-    return WindowOp.create(Scope.current(name), inputs, output_types, output_shapes)
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `WindowOp.create` in the current scope."""
+    if _unknown:
+        raise WindowOp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WindowOp",
+                name,
+                inputs,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WindowOp._call(
+        name,
+        (inputs,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
+    )
+    return _result

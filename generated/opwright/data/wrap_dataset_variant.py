@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TensorOperand
 
 __all__ = ["WrapDatasetVariant", "wrap_dataset_variant"]
 
@@ -21,7 +32,7 @@ class WrapDatasetVariantInputs(OpInputs):
     input_handle: Output[TVariant]
 
 
-class WrapDatasetVariant(Op):
+class WrapDatasetVariant(TensorOp[TVariant]):
     """TensorFlow's `WrapDatasetVariant`: `input_handle` -> `output_handle`.
 
     TensorFlow's own text: `WrapDatasetVariant.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class WrapDatasetVariant(Op):
     def inputs(self) -> WrapDatasetVariantInputs:
         return WrapDatasetVariantInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output_handle
-
     @staticmethod
     def create(
         scope: Scope, input_handle: TensorOperand[TVariant]
@@ -55,21 +63,35 @@ class WrapDatasetVariant(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WrapDatasetVariant = WrapDatasetVariant()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: WrapDatasetVariant = new(WrapDatasetVariant)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_handle = execute(
-                    context._context, "WrapDatasetVariant", None, input_handle
+                    context[CURRENT], "WrapDatasetVariant", None, input_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input_handle,), {}, fast_path_error)
 
 
+@explained
 def wrap_dataset_variant(
-    input_handle: TensorOperand[TVariant], *, name: str | None = None
-) -> WrapDatasetVariant:
-    """`WrapDatasetVariant.create` in the current scope."""
-    return WrapDatasetVariant.create(Scope.current(name), input_handle)
+    input_handle: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
+    """`output_handle` of `WrapDatasetVariant.create` in the current scope."""
+    if _unknown:
+        raise WrapDatasetVariant._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "WrapDatasetVariant", name, input_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WrapDatasetVariant._call(name, (input_handle,), {}, fast_path_error)
+    return _result

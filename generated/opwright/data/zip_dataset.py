@@ -5,22 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +51,7 @@ class ZipDatasetInputs(OpInputs):
     metadata: StringLike
 
 
-class ZipDataset(Op):
+class ZipDataset(TensorOp[TVariant]):
     """TensorFlow's `ZipDataset`: `input_datasets` -> `handle`.
 
     TensorFlow's own text: `ZipDataset.tensorflow_doc()`.
@@ -77,9 +89,6 @@ class ZipDataset(Op):
     def inputs(self) -> ZipDatasetInputs:
         return ZipDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -100,26 +109,26 @@ class ZipDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ZipDataset = ZipDataset()
+        op: ZipDataset = new(ZipDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ZipDataset",
                     None,
                     input_datasets,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "metadata",
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_datasets,),
@@ -128,7 +137,7 @@ class ZipDataset(Op):
                 "output_shapes": output_shapes,
                 "metadata": opts.metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,19 +145,48 @@ DEFAULTS = ZipDataset.Options()
 MERGE = ZipDataset.Options.merge
 
 
+@explained
 def zip_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> ZipDataset:
-    """`ZipDataset.create` in the current scope, with ZipDataset.Options as keywords."""
-    return ZipDataset.create(
-        Scope.current(name),
-        input_datasets,
-        output_types,
-        output_shapes,
-        ZipDataset.Options(metadata=metadata),
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ZipDataset.create` in the current scope, with ZipDataset.Options
+    as keywords.
+    """
+    if _unknown:
+        raise ZipDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ZipDataset",
+                name,
+                input_datasets,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ZipDataset._call(
+        name,
+        (input_datasets,),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class CheckNumericsInputs(OpInputs, Generic[U]):
     message: StringLike
 
 
-class CheckNumerics(Op, Generic[T]):
+class CheckNumerics(TensorOp[T]):
     """TensorFlow's `CheckNumerics`: `tensor` -> `output`.
 
     TensorFlow's own text: `CheckNumerics.tensorflow_doc()`.
@@ -56,9 +65,6 @@ class CheckNumerics(Op, Generic[T]):
     def inputs(self) -> CheckNumericsInputs[T]:
         return CheckNumericsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, tensor: Operand[U], message: StringLike
@@ -73,21 +79,41 @@ class CheckNumerics(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CheckNumerics[U] = CheckNumerics()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CheckNumerics[U] = new(CheckNumerics)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "CheckNumerics", None, tensor, "message", message
+                    context[CURRENT], "CheckNumerics", None, tensor, "message", message
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensor,), {"message": message}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tensor,), {"message": message}, fast_path_error)
 
 
+@explained
 def check_numerics(
-    tensor: Operand[U], message: StringLike, *, name: str | None = None
-) -> CheckNumerics[U]:
-    """`CheckNumerics.create` in the current scope."""
-    return CheckNumerics.create(Scope.current(name), tensor, message)
+    tensor: Operand[U],
+    message: StringLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `CheckNumerics.create` in the current scope."""
+    if _unknown:
+        raise CheckNumerics._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "CheckNumerics", name, tensor, "message", message
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CheckNumerics._call(
+        name, (tensor,), {"message": message}, fast_path_error
+    )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class CheckNumericsV2Inputs(OpInputs, Generic[U]):
     message: StringLike
 
 
-class CheckNumericsV2(Op, Generic[T]):
+class CheckNumericsV2(TensorOp[T]):
     """TensorFlow's `CheckNumericsV2`: `tensor` -> `output`.
 
     TensorFlow's own text: `CheckNumericsV2.tensorflow_doc()`.
@@ -56,9 +65,6 @@ class CheckNumericsV2(Op, Generic[T]):
     def inputs(self) -> CheckNumericsV2Inputs[T]:
         return CheckNumericsV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, tensor: Operand[U], message: StringLike
@@ -73,12 +79,12 @@ class CheckNumericsV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CheckNumericsV2[U] = CheckNumericsV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CheckNumericsV2[U] = new(CheckNumericsV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "CheckNumericsV2",
                     None,
                     tensor,
@@ -86,13 +92,33 @@ class CheckNumericsV2(Op, Generic[T]):
                     message,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensor,), {"message": message}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tensor,), {"message": message}, fast_path_error)
 
 
+@explained
 def check_numerics_v2(
-    tensor: Operand[U], message: StringLike, *, name: str | None = None
-) -> CheckNumericsV2[U]:
-    """`CheckNumericsV2.create` in the current scope."""
-    return CheckNumericsV2.create(Scope.current(name), tensor, message)
+    tensor: Operand[U],
+    message: StringLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `CheckNumericsV2.create` in the current scope."""
+    if _unknown:
+        raise CheckNumericsV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "CheckNumericsV2", name, tensor, "message", message
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CheckNumericsV2._call(
+        name, (tensor,), {"message": message}, fast_path_error
+    )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["DebugGradientIdentity", "debug_gradient_identity"]
 
@@ -26,7 +35,7 @@ class DebugGradientIdentityInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class DebugGradientIdentity(Op, Generic[T]):
+class DebugGradientIdentity(TensorOp[T]):
     """TensorFlow's `DebugGradientIdentity`: `input` -> `output`.
 
     TensorFlow's own text: `DebugGradientIdentity.tensorflow_doc()`.
@@ -46,11 +55,8 @@ class DebugGradientIdentity(Op, Generic[T]):
     def inputs(self) -> DebugGradientIdentityInputs[T]:
         return DebugGradientIdentityInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> DebugGradientIdentity[U]:
+    def create(scope: Scope, input: AnyOperand[U]) -> DebugGradientIdentity[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -60,21 +66,33 @@ class DebugGradientIdentity(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugGradientIdentity[U] = DebugGradientIdentity()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DebugGradientIdentity[U] = new(DebugGradientIdentity)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "DebugGradientIdentity", None, input
+                    context[CURRENT], "DebugGradientIdentity", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def debug_gradient_identity(
-    input: Operand[U], *, name: str | None = None
-) -> DebugGradientIdentity[U]:
-    """`DebugGradientIdentity.create` in the current scope."""
-    return DebugGradientIdentity.create(Scope.current(name), input)
+    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `DebugGradientIdentity.create` in the current scope."""
+    if _unknown:
+        raise DebugGradientIdentity._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DebugGradientIdentity", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugGradientIdentity._call(name, (input,), {}, fast_path_error)
+    return _result

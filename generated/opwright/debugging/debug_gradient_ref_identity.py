@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Output, TType, TensorOperand
+    from opwright_runtime.gencode import AnyDType, DType, Output, TType, TensorOperand
 
 __all__ = ["DebugGradientRefIdentity", "debug_gradient_ref_identity"]
 
@@ -26,7 +35,7 @@ class DebugGradientRefIdentityInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class DebugGradientRefIdentity(Op, Generic[T]):
+class DebugGradientRefIdentity(TensorOp[T]):
     """TensorFlow's `DebugGradientRefIdentity`: `input` -> `output`.
 
     TensorFlow's own text: `DebugGradientRefIdentity.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class DebugGradientRefIdentity(Op, Generic[T]):
     def inputs(self) -> DebugGradientRefIdentityInputs[T]:
         return DebugGradientRefIdentityInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: TensorOperand[U]) -> DebugGradientRefIdentity[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,21 +66,33 @@ class DebugGradientRefIdentity(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugGradientRefIdentity[U] = DebugGradientRefIdentity()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DebugGradientRefIdentity[U] = new(DebugGradientRefIdentity)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "DebugGradientRefIdentity", None, input
+                    context[CURRENT], "DebugGradientRefIdentity", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def debug_gradient_ref_identity(
-    input: TensorOperand[U], *, name: str | None = None
-) -> DebugGradientRefIdentity[U]:
-    """`DebugGradientRefIdentity.create` in the current scope."""
-    return DebugGradientRefIdentity.create(Scope.current(name), input)
+    input: TensorOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `DebugGradientRefIdentity.create` in the current scope."""
+    if _unknown:
+        raise DebugGradientRefIdentity._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DebugGradientRefIdentity", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugGradientRefIdentity._call(name, (input,), {}, fast_path_error)
+    return _result

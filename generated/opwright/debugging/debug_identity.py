@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TType,
@@ -41,7 +52,7 @@ class DebugIdentityInputs(OpInputs, Generic[U]):
     gated_grpc: bool
 
 
-class DebugIdentity(Op, Generic[T]):
+class DebugIdentity(TensorOp[T]):
     """TensorFlow's `DebugIdentity`: `input` -> `output`.
 
     TensorFlow's own text: `DebugIdentity.tensorflow_doc()`.
@@ -104,11 +115,10 @@ class DebugIdentity(Op, Generic[T]):
     def inputs(self) -> DebugIdentityInputs[T]:
         return DebugIdentityInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> DebugIdentity[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options
+    ) -> DebugIdentity[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,13 +129,13 @@ class DebugIdentity(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugIdentity[U] = DebugIdentity()
+        op: DebugIdentity[U] = new(DebugIdentity)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DebugIdentity",
                     None,
                     input,
@@ -139,8 +149,8 @@ class DebugIdentity(Op, Generic[T]):
                     opts.gated_grpc,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -150,7 +160,7 @@ class DebugIdentity(Op, Generic[T]):
                 "debug_urls": opts.debug_urls,
                 "gated_grpc": opts.gated_grpc,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -158,25 +168,52 @@ DEFAULTS = DebugIdentity.Options()
 MERGE = DebugIdentity.Options.merge
 
 
+@explained
 def debug_identity(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    device_name: StringLike = default(""),
-    tensor_name: StringLike = default(""),
-    debug_urls: Sequence[StringLike] = default(()),
-    gated_grpc: bool = default(False),
+    device_name: StringLike = "",
+    tensor_name: StringLike = "",
+    debug_urls: Sequence[StringLike] = (),
+    gated_grpc: bool = False,
     name: str | None = None,
-) -> DebugIdentity[U]:
-    """`DebugIdentity.create` in the current scope, with DebugIdentity.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DebugIdentity.create` in the current scope, with
+    DebugIdentity.Options as keywords.
     """
-    return DebugIdentity.create(
-        Scope.current(name),
-        input,
-        DebugIdentity.Options(
-            device_name=device_name,
-            tensor_name=tensor_name,
-            debug_urls=debug_urls,
-            gated_grpc=gated_grpc,
-        ),
+    if _unknown:
+        raise DebugIdentity._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DebugIdentity",
+                name,
+                input,
+                "device_name",
+                device_name,
+                "tensor_name",
+                tensor_name,
+                "debug_urls",
+                debug_urls,
+                "gated_grpc",
+                flags[gated_grpc],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugIdentity._call(
+        name,
+        (input,),
+        {
+            "device_name": device_name,
+            "tensor_name": tensor_name,
+            "debug_urls": debug_urls,
+            "gated_grpc": gated_grpc,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TType,
@@ -44,7 +54,7 @@ class DebugIdentityV2Inputs(OpInputs, Generic[U]):
     tfdbg_run_id: StringLike
 
 
-class DebugIdentityV2(Op, Generic[T]):
+class DebugIdentityV2(TensorOp[T]):
     """TensorFlow's `DebugIdentityV2`: `input` -> `output`.
 
     TensorFlow's own text: `DebugIdentityV2.tensorflow_doc()`.
@@ -136,12 +146,9 @@ class DebugIdentityV2(Op, Generic[T]):
     def inputs(self) -> DebugIdentityV2Inputs[T]:
         return DebugIdentityV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options
     ) -> DebugIdentityV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,13 +160,13 @@ class DebugIdentityV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugIdentityV2[U] = DebugIdentityV2()
+        op: DebugIdentityV2[U] = new(DebugIdentityV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DebugIdentityV2",
                     None,
                     input,
@@ -179,8 +186,8 @@ class DebugIdentityV2(Op, Generic[T]):
                     opts.tfdbg_run_id,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -193,7 +200,7 @@ class DebugIdentityV2(Op, Generic[T]):
                 "circular_buffer_size": opts.circular_buffer_size,
                 "tfdbg_run_id": opts.tfdbg_run_id,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -201,31 +208,64 @@ DEFAULTS = DebugIdentityV2.Options()
 MERGE = DebugIdentityV2.Options.merge
 
 
+@explained
 def debug_identity_v2(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    tfdbg_context_id: StringLike = default(""),
-    op_name: StringLike = default(""),
-    output_slot: int = default(-1),
-    tensor_debug_mode: int = default(-1),
-    debug_urls: Sequence[StringLike] = default(()),
-    circular_buffer_size: int = default(1000),
-    tfdbg_run_id: StringLike = default(""),
+    tfdbg_context_id: StringLike = "",
+    op_name: StringLike = "",
+    output_slot: int = -1,
+    tensor_debug_mode: int = -1,
+    debug_urls: Sequence[StringLike] = (),
+    circular_buffer_size: int = 1000,
+    tfdbg_run_id: StringLike = "",
     name: str | None = None,
-) -> DebugIdentityV2[U]:
-    """`DebugIdentityV2.create` in the current scope, with DebugIdentityV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DebugIdentityV2.create` in the current scope, with
+    DebugIdentityV2.Options as keywords.
     """
-    return DebugIdentityV2.create(
-        Scope.current(name),
-        input,
-        DebugIdentityV2.Options(
-            tfdbg_context_id=tfdbg_context_id,
-            op_name=op_name,
-            output_slot=output_slot,
-            tensor_debug_mode=tensor_debug_mode,
-            debug_urls=debug_urls,
-            circular_buffer_size=circular_buffer_size,
-            tfdbg_run_id=tfdbg_run_id,
-        ),
+    if _unknown:
+        raise DebugIdentityV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DebugIdentityV2",
+                name,
+                input,
+                "tfdbg_context_id",
+                tfdbg_context_id,
+                "op_name",
+                op_name,
+                "output_slot",
+                output_slot,
+                "tensor_debug_mode",
+                tensor_debug_mode,
+                "debug_urls",
+                debug_urls,
+                "circular_buffer_size",
+                circular_buffer_size,
+                "tfdbg_run_id",
+                tfdbg_run_id,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugIdentityV2._call(
+        name,
+        (input,),
+        {
+            "tfdbg_context_id": tfdbg_context_id,
+            "op_name": op_name,
+            "output_slot": output_slot,
+            "tensor_debug_mode": tensor_debug_mode,
+            "debug_urls": debug_urls,
+            "circular_buffer_size": circular_buffer_size,
+            "tfdbg_run_id": tfdbg_run_id,
+        },
+        fast_path_error,
     )
+    return _result

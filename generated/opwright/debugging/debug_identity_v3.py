@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TType,
@@ -44,7 +55,7 @@ class DebugIdentityV3Inputs(OpInputs, Generic[U]):
     gated_grpc: bool
 
 
-class DebugIdentityV3(Op, Generic[T]):
+class DebugIdentityV3(TensorOp[T]):
     """TensorFlow's `DebugIdentityV3`: `input` -> `output`.
 
     TensorFlow's own text: `DebugIdentityV3.tensorflow_doc()`.
@@ -136,12 +147,9 @@ class DebugIdentityV3(Op, Generic[T]):
     def inputs(self) -> DebugIdentityV3Inputs[T]:
         return DebugIdentityV3Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options
     ) -> DebugIdentityV3[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,13 +161,13 @@ class DebugIdentityV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugIdentityV3[U] = DebugIdentityV3()
+        op: DebugIdentityV3[U] = new(DebugIdentityV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DebugIdentityV3",
                     None,
                     input,
@@ -179,8 +187,8 @@ class DebugIdentityV3(Op, Generic[T]):
                     opts.gated_grpc,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -193,7 +201,7 @@ class DebugIdentityV3(Op, Generic[T]):
                 "debug_urls": opts.debug_urls,
                 "gated_grpc": opts.gated_grpc,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -201,31 +209,64 @@ DEFAULTS = DebugIdentityV3.Options()
 MERGE = DebugIdentityV3.Options.merge
 
 
+@explained
 def debug_identity_v3(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    device_name: StringLike = default(""),
-    tensor_name: StringLike = default(""),
-    io_of_node: StringLike = default(""),
-    is_input: bool = default(False),
-    io_index: int = default(-1),
-    debug_urls: Sequence[StringLike] = default(()),
-    gated_grpc: bool = default(False),
+    device_name: StringLike = "",
+    tensor_name: StringLike = "",
+    io_of_node: StringLike = "",
+    is_input: bool = False,
+    io_index: int = -1,
+    debug_urls: Sequence[StringLike] = (),
+    gated_grpc: bool = False,
     name: str | None = None,
-) -> DebugIdentityV3[U]:
-    """`DebugIdentityV3.create` in the current scope, with DebugIdentityV3.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DebugIdentityV3.create` in the current scope, with
+    DebugIdentityV3.Options as keywords.
     """
-    return DebugIdentityV3.create(
-        Scope.current(name),
-        input,
-        DebugIdentityV3.Options(
-            device_name=device_name,
-            tensor_name=tensor_name,
-            io_of_node=io_of_node,
-            is_input=is_input,
-            io_index=io_index,
-            debug_urls=debug_urls,
-            gated_grpc=gated_grpc,
-        ),
+    if _unknown:
+        raise DebugIdentityV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DebugIdentityV3",
+                name,
+                input,
+                "device_name",
+                device_name,
+                "tensor_name",
+                tensor_name,
+                "io_of_node",
+                io_of_node,
+                "is_input",
+                flags[is_input],
+                "io_index",
+                io_index,
+                "debug_urls",
+                debug_urls,
+                "gated_grpc",
+                flags[gated_grpc],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugIdentityV3._call(
+        name,
+        (input,),
+        {
+            "device_name": device_name,
+            "tensor_name": tensor_name,
+            "io_of_node": io_of_node,
+            "is_input": is_input,
+            "io_index": io_index,
+            "debug_urls": debug_urls,
+            "gated_grpc": gated_grpc,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -41,7 +52,7 @@ class DebugNanCountInputs(OpInputs):
     gated_grpc: bool
 
 
-class DebugNanCount(Op):
+class DebugNanCount(TensorOp[TInt64]):
     """TensorFlow's `DebugNanCount`: `input` -> `output`.
 
     TensorFlow's own text: `DebugNanCount.tensorflow_doc()`.
@@ -104,11 +115,8 @@ class DebugNanCount(Op):
     def inputs(self) -> DebugNanCountInputs:
         return DebugNanCountInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> DebugNanCount:
+    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> DebugNanCount:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,13 +127,13 @@ class DebugNanCount(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugNanCount = DebugNanCount()
+        op: DebugNanCount = new(DebugNanCount)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DebugNanCount",
                     None,
                     input,
@@ -139,8 +147,8 @@ class DebugNanCount(Op):
                     opts.gated_grpc,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -150,7 +158,7 @@ class DebugNanCount(Op):
                 "debug_urls": opts.debug_urls,
                 "gated_grpc": opts.gated_grpc,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -158,25 +166,52 @@ DEFAULTS = DebugNanCount.Options()
 MERGE = DebugNanCount.Options.merge
 
 
+@explained
 def debug_nan_count(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    device_name: StringLike = default(""),
-    tensor_name: StringLike = default(""),
-    debug_urls: Sequence[StringLike] = default(()),
-    gated_grpc: bool = default(False),
+    device_name: StringLike = "",
+    tensor_name: StringLike = "",
+    debug_urls: Sequence[StringLike] = (),
+    gated_grpc: bool = False,
     name: str | None = None,
-) -> DebugNanCount:
-    """`DebugNanCount.create` in the current scope, with DebugNanCount.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`output` of `DebugNanCount.create` in the current scope, with
+    DebugNanCount.Options as keywords.
     """
-    return DebugNanCount.create(
-        Scope.current(name),
-        input,
-        DebugNanCount.Options(
-            device_name=device_name,
-            tensor_name=tensor_name,
-            debug_urls=debug_urls,
-            gated_grpc=gated_grpc,
-        ),
+    if _unknown:
+        raise DebugNanCount._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DebugNanCount",
+                name,
+                input,
+                "device_name",
+                device_name,
+                "tensor_name",
+                tensor_name,
+                "debug_urls",
+                debug_urls,
+                "gated_grpc",
+                flags[gated_grpc],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugNanCount._call(
+        name,
+        (input,),
+        {
+            "device_name": device_name,
+            "tensor_name": tensor_name,
+            "debug_urls": debug_urls,
+            "gated_grpc": gated_grpc,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat64,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
-        TFloat64,
         TType,
     )
     from typing_extensions import Self
@@ -44,7 +55,7 @@ class DebugNumericSummaryInputs(OpInputs):
     gated_grpc: bool
 
 
-class DebugNumericSummary(Op):
+class DebugNumericSummary(TensorOp[TFloat64]):
     """TensorFlow's `DebugNumericSummary`: `input` -> `output`.
 
     TensorFlow's own text: `DebugNumericSummary.tensorflow_doc()`.
@@ -136,12 +147,9 @@ class DebugNumericSummary(Op):
     def inputs(self) -> DebugNumericSummaryInputs:
         return DebugNumericSummaryInputs(self)
 
-    def as_output(self) -> Output[TFloat64]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options
     ) -> DebugNumericSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,13 +161,13 @@ class DebugNumericSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugNumericSummary = DebugNumericSummary()
+        op: DebugNumericSummary = new(DebugNumericSummary)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DebugNumericSummary",
                     None,
                     input,
@@ -179,8 +187,8 @@ class DebugNumericSummary(Op):
                     opts.gated_grpc,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -193,7 +201,7 @@ class DebugNumericSummary(Op):
                 "mute_if_healthy": opts.mute_if_healthy,
                 "gated_grpc": opts.gated_grpc,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -201,31 +209,64 @@ DEFAULTS = DebugNumericSummary.Options()
 MERGE = DebugNumericSummary.Options.merge
 
 
+@explained
 def debug_numeric_summary(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    device_name: StringLike = default(""),
-    tensor_name: StringLike = default(""),
-    debug_urls: Sequence[StringLike] = default(()),
-    lower_bound: float = default(float("-inf")),
-    upper_bound: float = default(float("inf")),
-    mute_if_healthy: bool = default(False),
-    gated_grpc: bool = default(False),
+    device_name: StringLike = "",
+    tensor_name: StringLike = "",
+    debug_urls: Sequence[StringLike] = (),
+    lower_bound: float = float("-inf"),
+    upper_bound: float = float("inf"),
+    mute_if_healthy: bool = False,
+    gated_grpc: bool = False,
     name: str | None = None,
-) -> DebugNumericSummary:
-    """`DebugNumericSummary.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TFloat64]:
+    """`output` of `DebugNumericSummary.create` in the current scope, with
     DebugNumericSummary.Options as keywords.
     """
-    return DebugNumericSummary.create(
-        Scope.current(name),
-        input,
-        DebugNumericSummary.Options(
-            device_name=device_name,
-            tensor_name=tensor_name,
-            debug_urls=debug_urls,
-            lower_bound=lower_bound,
-            upper_bound=upper_bound,
-            mute_if_healthy=mute_if_healthy,
-            gated_grpc=gated_grpc,
-        ),
+    if _unknown:
+        raise DebugNumericSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DebugNumericSummary",
+                name,
+                input,
+                "device_name",
+                device_name,
+                "tensor_name",
+                tensor_name,
+                "debug_urls",
+                debug_urls,
+                "lower_bound",
+                lower_bound,
+                "upper_bound",
+                upper_bound,
+                "mute_if_healthy",
+                flags[mute_if_healthy],
+                "gated_grpc",
+                flags[gated_grpc],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugNumericSummary._call(
+        name,
+        (input,),
+        {
+            "device_name": device_name,
+            "tensor_name": tensor_name,
+            "debug_urls": debug_urls,
+            "lower_bound": lower_bound,
+            "upper_bound": upper_bound,
+            "mute_if_healthy": mute_if_healthy,
+            "gated_grpc": gated_grpc,
+        },
+        fast_path_error,
     )
+    return _result

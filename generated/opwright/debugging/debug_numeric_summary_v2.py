@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TFloat64,
         TType,
@@ -41,7 +52,7 @@ class DebugNumericSummaryV2Inputs(OpInputs):
     tensor_id: int
 
 
-class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
+class DebugNumericSummaryV2(TensorOp[OutputDtype]):
     """TensorFlow's `DebugNumericSummaryV2`: `input` -> `output`.
 
     TensorFlow's own text: `DebugNumericSummaryV2.tensorflow_doc()`.
@@ -87,14 +98,11 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
     def inputs(self) -> DebugNumericSummaryV2Inputs:
         return DebugNumericSummaryV2Inputs(self)
 
-    def as_output(self) -> Output[OutputDtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         *options: Options,
         output_dtype: type[TFloat32] = TFloat32,
     ) -> DebugNumericSummaryV2[TFloat32]: ...
@@ -103,7 +111,7 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         *options: Options,
         output_dtype: type[UOutputDtype] | DTypeLike,
     ) -> DebugNumericSummaryV2[UOutputDtype]: ...
@@ -111,7 +119,7 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         *options: Options,
         output_dtype: type[UOutputDtype] | DTypeLike = "float32",
     ) -> DebugNumericSummaryV2[UOutputDtype]:
@@ -126,13 +134,13 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DebugNumericSummaryV2[UOutputDtype] = DebugNumericSummaryV2()
+        op: DebugNumericSummaryV2[UOutputDtype] = new(DebugNumericSummaryV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DebugNumericSummaryV2",
                     None,
                     input,
@@ -144,8 +152,8 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
                     opts.tensor_id,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -154,7 +162,7 @@ class DebugNumericSummaryV2(Op, Generic[OutputDtype]):
                 "tensor_debug_mode": opts.tensor_debug_mode,
                 "tensor_id": opts.tensor_id,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -164,42 +172,68 @@ MERGE = DebugNumericSummaryV2.Options.merge
 
 @overload
 def debug_numeric_summary_v2(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    tensor_debug_mode: int = default(-1),
-    tensor_id: int = default(-1),
+    tensor_debug_mode: int = -1,
+    tensor_id: int = -1,
     output_dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> DebugNumericSummaryV2[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
 def debug_numeric_summary_v2(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    tensor_debug_mode: int = default(-1),
-    tensor_id: int = default(-1),
+    tensor_debug_mode: int = -1,
+    tensor_id: int = -1,
     output_dtype: type[UOutputDtype] | DTypeLike,
     name: str | None = None,
-) -> DebugNumericSummaryV2[UOutputDtype]: ...
+) -> Output[UOutputDtype]: ...
 
 
+@explained
 def debug_numeric_summary_v2(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    tensor_debug_mode: int = default(-1),
-    tensor_id: int = default(-1),
+    tensor_debug_mode: int = -1,
+    tensor_id: int = -1,
     output_dtype: type[UOutputDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> DebugNumericSummaryV2[UOutputDtype]:
-    """`DebugNumericSummaryV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[UOutputDtype]:
+    """`output` of `DebugNumericSummaryV2.create` in the current scope, with
     DebugNumericSummaryV2.Options as keywords.
     """
-    return DebugNumericSummaryV2.create(
-        Scope.current(name),
-        input,
-        DebugNumericSummaryV2.Options(
-            tensor_debug_mode=tensor_debug_mode, tensor_id=tensor_id
-        ),
-        output_dtype=output_dtype,
+    if _unknown:
+        raise DebugNumericSummaryV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutputDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DebugNumericSummaryV2",
+                name,
+                input,
+                "output_dtype",
+                as_dtype(output_dtype),
+                "tensor_debug_mode",
+                tensor_debug_mode,
+                "tensor_id",
+                tensor_id,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DebugNumericSummaryV2._call(
+        name,
+        (input,),
+        {
+            "output_dtype": output_dtype,
+            "tensor_debug_mode": tensor_debug_mode,
+            "tensor_id": tensor_id,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
+        Operation,
         Output,
         StringLike,
         TType,
@@ -56,7 +67,7 @@ class DumpTensor(Op):
     @staticmethod
     def create(
         scope: Scope,
-        tensor_data: Operand[U],
+        tensor_data: AnyOperand[U],
         log_dir_path: StringLike,
         file_name: StringLike,
         enabled: bool,
@@ -77,12 +88,12 @@ class DumpTensor(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DumpTensor = DumpTensor()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DumpTensor = new(DumpTensor)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "DumpTensor",
                     None,
                     tensor_data,
@@ -91,15 +102,15 @@ class DumpTensor(Op):
                     "file_name",
                     file_name,
                     "enabled",
-                    enabled,
+                    flags[enabled],
                     "func_name",
                     func_name,
                     "node_name",
                     node_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tensor_data,),
@@ -110,12 +121,13 @@ class DumpTensor(Op):
                 "func_name": func_name,
                 "node_name": node_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def dump_tensor(
-    tensor_data: Operand[U],
+    tensor_data: AnyOperand[U],
     log_dir_path: StringLike,
     file_name: StringLike,
     enabled: bool,
@@ -123,14 +135,46 @@ def dump_tensor(
     node_name: StringLike,
     *,
     name: str | None = None,
-) -> DumpTensor:
-    """`DumpTensor.create` in the current scope."""
-    return DumpTensor.create(
-        Scope.current(name),
-        tensor_data,
-        log_dir_path,
-        file_name,
-        enabled,
-        func_name,
-        node_name,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DumpTensor.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise DumpTensor._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DumpTensor",
+                name,
+                tensor_data,
+                "log_dir_path",
+                log_dir_path,
+                "file_name",
+                file_name,
+                "enabled",
+                flags[enabled],
+                "func_name",
+                func_name,
+                "node_name",
+                node_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DumpTensor._call(
+        name,
+        (tensor_data,),
+        {
+            "log_dir_path": log_dir_path,
+            "file_name": file_name,
+            "enabled": enabled,
+            "func_name": func_name,
+            "node_name": node_name,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -49,7 +58,7 @@ class DTensorAllGatherInputs(OpInputs, Generic[U]):
     output_layout: StringLike
 
 
-class DTensorAllGather(Op, Generic[T]):
+class DTensorAllGather(TensorOp[T]):
     """TensorFlow's `DTensorAllGather`: `input` -> `output`.
 
     TensorFlow's own text: `DTensorAllGather.tensorflow_doc()`.
@@ -70,9 +79,6 @@ class DTensorAllGather(Op, Generic[T]):
     def inputs(self) -> DTensorAllGatherInputs[T]:
         return DTensorAllGatherInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -91,12 +97,12 @@ class DTensorAllGather(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DTensorAllGather[U] = DTensorAllGather()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DTensorAllGather[U] = new(DTensorAllGather)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DTensorAllGather",
                     None,
                     input,
@@ -106,24 +112,49 @@ class DTensorAllGather(Op, Generic[T]):
                     output_layout,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"input_layout": input_layout, "output_layout": output_layout},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def d_tensor_all_gather(
     input: Operand[U],
     input_layout: StringLike,
     output_layout: StringLike,
     *,
     name: str | None = None,
-) -> DTensorAllGather[U]:
-    """`DTensorAllGather.create` in the current scope."""
-    return DTensorAllGather.create(
-        Scope.current(name), input, input_layout, output_layout
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DTensorAllGather.create` in the current scope."""
+    if _unknown:
+        raise DTensorAllGather._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DTensorAllGather",
+                name,
+                input,
+                "input_layout",
+                input_layout,
+                "output_layout",
+                output_layout,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DTensorAllGather._call(
+        name,
+        (input,),
+        {"input_layout": input_layout, "output_layout": output_layout},
+        fast_path_error,
     )
+    return _result

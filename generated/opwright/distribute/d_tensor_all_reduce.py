@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -51,7 +60,7 @@ class DTensorAllReduceInputs(OpInputs, Generic[U]):
     device_type: StringLike
 
 
-class DTensorAllReduce(Op, Generic[T]):
+class DTensorAllReduce(TensorOp[T]):
     """TensorFlow's `DTensorAllReduce`: `input`, `group_assignment` -> `output`.
 
     TensorFlow's own text: `DTensorAllReduce.tensorflow_doc()`.
@@ -71,9 +80,6 @@ class DTensorAllReduce(Op, Generic[T]):
     @property
     def inputs(self) -> DTensorAllReduceInputs[T]:
         return DTensorAllReduceInputs(self)
-
-    def as_output(self) -> Output[T]:
-        return self.output
 
     @staticmethod
     def create(
@@ -95,12 +101,12 @@ class DTensorAllReduce(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DTensorAllReduce[U] = DTensorAllReduce()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DTensorAllReduce[U] = new(DTensorAllReduce)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DTensorAllReduce",
                     None,
                     input,
@@ -111,16 +117,17 @@ class DTensorAllReduce(Op, Generic[T]):
                     device_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_assignment),
             {"reduce_op": reduce_op, "device_type": device_type},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def d_tensor_all_reduce(
     input: Operand[U],
     group_assignment: Operand[TInt32],
@@ -128,8 +135,33 @@ def d_tensor_all_reduce(
     device_type: StringLike,
     *,
     name: str | None = None,
-) -> DTensorAllReduce[U]:
-    """`DTensorAllReduce.create` in the current scope."""
-    return DTensorAllReduce.create(
-        Scope.current(name), input, group_assignment, reduce_op, device_type
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DTensorAllReduce.create` in the current scope."""
+    if _unknown:
+        raise DTensorAllReduce._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DTensorAllReduce",
+                name,
+                input,
+                group_assignment,
+                "reduce_op",
+                reduce_op,
+                "device_type",
+                device_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DTensorAllReduce._call(
+        name,
+        (input, group_assignment),
+        {"reduce_op": reduce_op, "device_type": device_type},
+        fast_path_error,
     )
+    return _result

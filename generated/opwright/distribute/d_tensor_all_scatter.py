@@ -5,16 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TBool,
@@ -50,7 +59,7 @@ class DTensorAllScatterInputs(OpInputs, Generic[U]):
     output_layout: StringLike
 
 
-class DTensorAllScatter(Op, Generic[T]):
+class DTensorAllScatter(TensorOp[T]):
     """TensorFlow's `DTensorAllScatter`: `input` -> `output`.
 
     TensorFlow's own text: `DTensorAllScatter.tensorflow_doc()`.
@@ -71,13 +80,10 @@ class DTensorAllScatter(Op, Generic[T]):
     def inputs(self) -> DTensorAllScatterInputs[T]:
         return DTensorAllScatterInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         input_layout: StringLike,
         output_layout: StringLike,
     ) -> DTensorAllScatter[U]:
@@ -92,12 +98,12 @@ class DTensorAllScatter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DTensorAllScatter[U] = DTensorAllScatter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DTensorAllScatter[U] = new(DTensorAllScatter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DTensorAllScatter",
                     None,
                     input,
@@ -107,24 +113,49 @@ class DTensorAllScatter(Op, Generic[T]):
                     output_layout,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"input_layout": input_layout, "output_layout": output_layout},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def d_tensor_all_scatter(
-    input: Operand[U],
+    input: AnyOperand[U],
     input_layout: StringLike,
     output_layout: StringLike,
     *,
     name: str | None = None,
-) -> DTensorAllScatter[U]:
-    """`DTensorAllScatter.create` in the current scope."""
-    return DTensorAllScatter.create(
-        Scope.current(name), input, input_layout, output_layout
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DTensorAllScatter.create` in the current scope."""
+    if _unknown:
+        raise DTensorAllScatter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DTensorAllScatter",
+                name,
+                input,
+                "input_layout",
+                input_layout,
+                "output_layout",
+                output_layout,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DTensorAllScatter._call(
+        name,
+        (input,),
+        {"input_layout": input_layout, "output_layout": output_layout},
+        fast_path_error,
     )
+    return _result

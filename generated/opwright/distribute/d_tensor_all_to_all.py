@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -38,7 +47,7 @@ class DTensorAllToAllInputs(OpInputs, Generic[U]):
     output_layout: StringLike
 
 
-class DTensorAllToAll(Op, Generic[T]):
+class DTensorAllToAll(TensorOp[T]):
     """TensorFlow's `DTensorAllToAll`: `input` -> `output`.
 
     TensorFlow's own text: `DTensorAllToAll.tensorflow_doc()`.
@@ -58,9 +67,6 @@ class DTensorAllToAll(Op, Generic[T]):
     def inputs(self) -> DTensorAllToAllInputs[T]:
         return DTensorAllToAllInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +85,12 @@ class DTensorAllToAll(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DTensorAllToAll[U] = DTensorAllToAll()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DTensorAllToAll[U] = new(DTensorAllToAll)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DTensorAllToAll",
                     None,
                     input,
@@ -94,24 +100,49 @@ class DTensorAllToAll(Op, Generic[T]):
                     output_layout,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"input_layout": input_layout, "output_layout": output_layout},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def d_tensor_all_to_all(
     input: Operand[U],
     input_layout: StringLike,
     output_layout: StringLike,
     *,
     name: str | None = None,
-) -> DTensorAllToAll[U]:
-    """`DTensorAllToAll.create` in the current scope."""
-    return DTensorAllToAll.create(
-        Scope.current(name), input, input_layout, output_layout
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DTensorAllToAll.create` in the current scope."""
+    if _unknown:
+        raise DTensorAllToAll._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DTensorAllToAll",
+                name,
+                input,
+                "input_layout",
+                input_layout,
+                "output_layout",
+                output_layout,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DTensorAllToAll._call(
+        name,
+        (input,),
+        {"input_layout": input_layout, "output_layout": output_layout},
+        fast_path_error,
     )
+    return _result

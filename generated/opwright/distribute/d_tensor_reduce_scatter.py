@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -51,7 +60,7 @@ class DTensorReduceScatterInputs(OpInputs, Generic[U]):
     device_type: StringLike
 
 
-class DTensorReduceScatter(Op, Generic[T]):
+class DTensorReduceScatter(TensorOp[T]):
     """TensorFlow's `DTensorReduceScatter`: `input`, `group_assignment`,
     `scatter_dimension` -> `output`.
 
@@ -71,9 +80,6 @@ class DTensorReduceScatter(Op, Generic[T]):
     @property
     def inputs(self) -> DTensorReduceScatterInputs[T]:
         return DTensorReduceScatterInputs(self)
-
-    def as_output(self) -> Output[T]:
-        return self.output
 
     @staticmethod
     def create(
@@ -97,12 +103,12 @@ class DTensorReduceScatter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DTensorReduceScatter[U] = DTensorReduceScatter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DTensorReduceScatter[U] = new(DTensorReduceScatter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DTensorReduceScatter",
                     None,
                     input,
@@ -114,16 +120,17 @@ class DTensorReduceScatter(Op, Generic[T]):
                     device_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_assignment, scatter_dimension),
             {"reduce_op": reduce_op, "device_type": device_type},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def d_tensor_reduce_scatter(
     input: Operand[U],
     group_assignment: Operand[TInt32],
@@ -132,13 +139,34 @@ def d_tensor_reduce_scatter(
     device_type: StringLike,
     *,
     name: str | None = None,
-) -> DTensorReduceScatter[U]:
-    """`DTensorReduceScatter.create` in the current scope."""
-    return DTensorReduceScatter.create(
-        Scope.current(name),
-        input,
-        group_assignment,
-        scatter_dimension,
-        reduce_op,
-        device_type,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DTensorReduceScatter.create` in the current scope."""
+    if _unknown:
+        raise DTensorReduceScatter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DTensorReduceScatter",
+                name,
+                input,
+                group_assignment,
+                scatter_dimension,
+                "reduce_op",
+                reduce_op,
+                "device_type",
+                device_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DTensorReduceScatter._call(
+        name,
+        (input, group_assignment, scatter_dimension),
+        {"reduce_op": reduce_op, "device_type": device_type},
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Operation, Output, StringOperand, TString
 
 __all__ = ["DTensorSetGlobalTPUArray", "d_tensor_set_global_tpu_array"]
 
@@ -38,7 +48,7 @@ class DTensorSetGlobalTPUArray(Op):
         return DTensorSetGlobalTPUArrayInputs(self)
 
     @staticmethod
-    def create(scope: Scope, topology: Operand[TString]) -> DTensorSetGlobalTPUArray:
+    def create(scope: Scope, topology: StringOperand) -> DTensorSetGlobalTPUArray:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -48,19 +58,35 @@ class DTensorSetGlobalTPUArray(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DTensorSetGlobalTPUArray = DTensorSetGlobalTPUArray()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "DTensorSetGlobalTPUArray", None, topology)
+        op: DTensorSetGlobalTPUArray = new(DTensorSetGlobalTPUArray)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "DTensorSetGlobalTPUArray", None, topology)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (topology,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (topology,), {}, fast_path_error)
 
 
+@explained
 def d_tensor_set_global_tpu_array(
-    topology: Operand[TString], *, name: str | None = None
-) -> DTensorSetGlobalTPUArray:
-    """`DTensorSetGlobalTPUArray.create` in the current scope."""
-    return DTensorSetGlobalTPUArray.create(Scope.current(name), topology)
+    topology: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DTensorSetGlobalTPUArray.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise DTensorSetGlobalTPUArray._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DTensorSetGlobalTPUArray", name, topology
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DTensorSetGlobalTPUArray._call(name, (topology,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        TResource,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["DeleteRpcFutureResource", "delete_rpc_future_resource"]
 
@@ -52,24 +68,43 @@ class DeleteRpcFutureResource(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeleteRpcFutureResource = DeleteRpcFutureResource()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DeleteRpcFutureResource = new(DeleteRpcFutureResource)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context, "DeleteRpcFutureResource", None, handle, deleter
+                    context[CURRENT], "DeleteRpcFutureResource", None, handle, deleter
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, deleter), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
+@explained
 def delete_rpc_future_resource(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
     *,
     name: str | None = None,
-) -> DeleteRpcFutureResource:
-    """`DeleteRpcFutureResource.create` in the current scope."""
-    return DeleteRpcFutureResource.create(Scope.current(name), handle, deleter)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DeleteRpcFutureResource.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise DeleteRpcFutureResource._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DeleteRpcFutureResource", name, handle, deleter
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeleteRpcFutureResource._call(
+        name, (handle, deleter), {}, fast_path_error
+    )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
+        StringOperand,
         TInt64,
         TResource,
         TString,
@@ -24,7 +36,7 @@ if TYPE_CHECKING:
         TensorOperand,
     )
 
-__all__ = ["RpcCall", "rpc_call"]
+__all__ = ["RpcCall", "RpcCallOutputs", "rpc_call"]
 
 
 class RpcCallInputs(OpInputs):
@@ -35,6 +47,13 @@ class RpcCallInputs(OpInputs):
     args: list[Output[AnyDType]]
     timeout_in_ms: Output[TInt64]
     Tin: tuple[DType, ...]
+
+
+class RpcCallOutputs(NamedTuple):
+    """Outputs of RpcCall, as `rpc_call` returns them."""
+
+    future: Output[TResource]
+    deleter: Output[TVariant]
 
 
 class RpcCall(Op):
@@ -55,6 +74,7 @@ class RpcCall(Op):
     future: Output[TResource]
     deleter: Output[TVariant]
     Inputs = RpcCallInputs
+    Outputs = RpcCallOutputs
 
     @property
     def inputs(self) -> RpcCallInputs:
@@ -64,8 +84,8 @@ class RpcCall(Op):
     def create(
         scope: Scope,
         client: TensorOperand[TResource],
-        method_name: Operand[TString],
-        args: Sequence[Operand[AnyDType]],
+        method_name: StringOperand,
+        args: Sequence[AnyOperand[AnyDType]],
         timeout_in_ms: Operand[TInt64],
     ) -> RpcCall:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -80,12 +100,12 @@ class RpcCall(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RpcCall = RpcCall()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RpcCall = new(RpcCall)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.future, op.deleter = execute(
-                    context._context,
+                    context[CURRENT],
                     "RpcCall",
                     None,
                     client,
@@ -94,18 +114,45 @@ class RpcCall(Op):
                     timeout_in_ms,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (client, method_name, args, timeout_in_ms), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (client, method_name, args, timeout_in_ms), {}, fast_path_error
+        )
 
 
+@explained
 def rpc_call(
     client: TensorOperand[TResource],
-    method_name: Operand[TString],
-    args: Sequence[Operand[AnyDType]],
+    method_name: StringOperand,
+    args: Sequence[AnyOperand[AnyDType]],
     timeout_in_ms: Operand[TInt64],
     *,
     name: str | None = None,
-) -> RpcCall:
-    """`RpcCall.create` in the current scope."""
-    return RpcCall.create(Scope.current(name), client, method_name, args, timeout_in_ms)
+    **_unknown: Never,
+) -> RpcCallOutputs:
+    """The outputs of `RpcCall.create` in the current scope."""
+    if _unknown:
+        raise RpcCall._unknown(_unknown)
+    fast_path_error = None
+    _result: RpcCallOutputs
+    if executing_eagerly():
+        try:
+            _result = RpcCallOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RpcCall",
+                    name,
+                    client,
+                    method_name,
+                    args,
+                    timeout_in_ms,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RpcCall._call(
+        name, (client, method_name, args, timeout_in_ms), {}, fast_path_error
+    )
+    return _result

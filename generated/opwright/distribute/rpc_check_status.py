@@ -5,20 +5,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import (
+        Output,
+        TInt64,
+        TResource,
+        TString,
+        TensorOperand,
+    )
 
-__all__ = ["RpcCheckStatus", "rpc_check_status"]
+__all__ = ["RpcCheckStatus", "RpcCheckStatusOutputs", "rpc_check_status"]
 
 
 class RpcCheckStatusInputs(OpInputs):
     """Inputs and attributes of RpcCheckStatus in a graph."""
 
     status_or: Output[TResource]
+
+
+class RpcCheckStatusOutputs(NamedTuple):
+    """Outputs of RpcCheckStatus, as `rpc_check_status` returns them."""
+
+    error_code: Output[TInt64]
+    error: Output[TString]
 
 
 class RpcCheckStatus(Op):
@@ -38,6 +61,7 @@ class RpcCheckStatus(Op):
     error_code: Output[TInt64]
     error: Output[TString]
     Inputs = RpcCheckStatusInputs
+    Outputs = RpcCheckStatusOutputs
 
     @property
     def inputs(self) -> RpcCheckStatusInputs:
@@ -54,21 +78,35 @@ class RpcCheckStatus(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RpcCheckStatus = RpcCheckStatus()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RpcCheckStatus = new(RpcCheckStatus)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.error_code, op.error = execute(
-                    context._context, "RpcCheckStatus", None, status_or
+                    context[CURRENT], "RpcCheckStatus", None, status_or
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (status_or,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (status_or,), {}, fast_path_error)
 
 
+@explained
 def rpc_check_status(
-    status_or: TensorOperand[TResource], *, name: str | None = None
-) -> RpcCheckStatus:
-    """`RpcCheckStatus.create` in the current scope."""
-    return RpcCheckStatus.create(Scope.current(name), status_or)
+    status_or: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> RpcCheckStatusOutputs:
+    """The outputs of `RpcCheckStatus.create` in the current scope."""
+    if _unknown:
+        raise RpcCheckStatus._unknown(_unknown)
+    fast_path_error = None
+    _result: RpcCheckStatusOutputs
+    if executing_eagerly():
+        try:
+            _result = RpcCheckStatusOutputs._make(
+                execute(context[CURRENT], "RpcCheckStatus", name, status_or)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RpcCheckStatus._call(name, (status_or,), {}, fast_path_error)
+    return _result

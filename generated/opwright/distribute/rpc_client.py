@@ -5,23 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TInt64,
         TResource,
         TString,
     )
     from typing_extensions import Self
 
-__all__ = ["RpcClient", "rpc_client"]
+__all__ = ["RpcClient", "RpcClientOutputs", "rpc_client"]
 
 
 class RpcClientInputs(OpInputs):
@@ -31,6 +44,13 @@ class RpcClientInputs(OpInputs):
     timeout_in_ms: Output[TInt64]
     shared_name: StringLike
     list_registered_methods: bool
+
+
+class RpcClientOutputs(NamedTuple):
+    """Outputs of RpcClient, as `rpc_client` returns them."""
+
+    client: Output[TResource]
+    method_specs: Output[TString]
 
 
 class RpcClient(Op):
@@ -51,6 +71,7 @@ class RpcClient(Op):
     client: Output[TResource]
     method_specs: Output[TString]
     Inputs = RpcClientInputs
+    Outputs = RpcClientOutputs
 
     class Options(OpOptions):
         """Optional attributes of RpcClient.
@@ -87,7 +108,7 @@ class RpcClient(Op):
     @staticmethod
     def create(
         scope: Scope,
-        server_address: Operand[TString],
+        server_address: StringOperand,
         timeout_in_ms: Operand[TInt64],
         *options: Options,
     ) -> RpcClient:
@@ -102,13 +123,13 @@ class RpcClient(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RpcClient = RpcClient()
+        op: RpcClient = new(RpcClient)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.client, op.method_specs = execute(
-                    context._context,
+                    context[CURRENT],
                     "RpcClient",
                     None,
                     server_address,
@@ -119,8 +140,8 @@ class RpcClient(Op):
                     opts.list_registered_methods,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (server_address, timeout_in_ms),
@@ -128,7 +149,7 @@ class RpcClient(Op):
                 "shared_name": opts.shared_name,
                 "list_registered_methods": opts.list_registered_methods,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,20 +157,48 @@ DEFAULTS = RpcClient.Options()
 MERGE = RpcClient.Options.merge
 
 
+@explained
 def rpc_client(
-    server_address: Operand[TString],
+    server_address: StringOperand,
     timeout_in_ms: Operand[TInt64],
     *,
-    shared_name: StringLike = default(""),
-    list_registered_methods: bool = default(False),
+    shared_name: StringLike = "",
+    list_registered_methods: bool = False,
     name: str | None = None,
-) -> RpcClient:
-    """`RpcClient.create` in the current scope, with RpcClient.Options as keywords."""
-    return RpcClient.create(
-        Scope.current(name),
-        server_address,
-        timeout_in_ms,
-        RpcClient.Options(
-            shared_name=shared_name, list_registered_methods=list_registered_methods
-        ),
+    **_unknown: Never,
+) -> RpcClientOutputs:
+    """The outputs of `RpcClient.create` in the current scope, with RpcClient.Options
+    as keywords.
+    """
+    if _unknown:
+        raise RpcClient._unknown(_unknown)
+    fast_path_error = None
+    _result: RpcClientOutputs
+    if executing_eagerly():
+        try:
+            _result = RpcClientOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RpcClient",
+                    name,
+                    server_address,
+                    timeout_in_ms,
+                    "shared_name",
+                    shared_name,
+                    "list_registered_methods",
+                    flags[list_registered_methods],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RpcClient._call(
+        name,
+        (server_address, timeout_in_ms),
+        {
+            "shared_name": shared_name,
+            "list_registered_methods": list_registered_methods,
+        },
+        fast_path_error,
     )
+    return _result

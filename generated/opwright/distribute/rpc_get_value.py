@@ -5,15 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
@@ -66,12 +76,12 @@ class RpcGetValue(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RpcGetValue = RpcGetValue()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RpcGetValue = new(RpcGetValue)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RpcGetValue",
                     None,
                     status_or,
@@ -79,16 +89,36 @@ class RpcGetValue(Op):
                     as_dtypes(Tout),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (status_or,), {"Tout": Tout}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (status_or,), {"Tout": Tout}, fast_path_error)
 
 
+@explained
 def rpc_get_value(
     status_or: TensorOperand[TResource],
     Tout: Sequence[AnyDTypeLike],
     *,
     name: str | None = None,
-) -> RpcGetValue:
-    """`RpcGetValue.create` in the current scope."""
-    return RpcGetValue.create(Scope.current(name), status_or, Tout)
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `RpcGetValue.create` in the current scope."""
+    if _unknown:
+        raise RpcGetValue._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RpcGetValue",
+                name,
+                status_or,
+                "Tout",
+                as_dtypes(Tout),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RpcGetValue._call(name, (status_or,), {"Tout": Tout}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TResource, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["RpcServer", "rpc_server"]
 
@@ -21,7 +32,7 @@ class RpcServerInputs(OpInputs):
     server_address: Output[TString]
 
 
-class RpcServer(Op):
+class RpcServer(TensorOp[TResource]):
     """TensorFlow's `RpcServer`: `server_address` -> `server`.
 
     TensorFlow's own text: `RpcServer.tensorflow_doc()`.
@@ -41,11 +52,8 @@ class RpcServer(Op):
     def inputs(self) -> RpcServerInputs:
         return RpcServerInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.server
-
     @staticmethod
-    def create(scope: Scope, server_address: Operand[TString]) -> RpcServer:
+    def create(scope: Scope, server_address: StringOperand) -> RpcServer:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -55,19 +63,31 @@ class RpcServer(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RpcServer = RpcServer()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.server = execute(context._context, "RpcServer", None, server_address)
+        op: RpcServer = new(RpcServer)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.server = execute(context[CURRENT], "RpcServer", None, server_address)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (server_address,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (server_address,), {}, fast_path_error)
 
 
+@explained
 def rpc_server(
-    server_address: Operand[TString], *, name: str | None = None
-) -> RpcServer:
-    """`RpcServer.create` in the current scope."""
-    return RpcServer.create(Scope.current(name), server_address)
+    server_address: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TResource]:
+    """`server` of `RpcServer.create` in the current scope."""
+    if _unknown:
+        raise RpcServer._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RpcServer", name, server_address)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RpcServer._call(name, (server_address,), {}, fast_path_error)
+    return _result

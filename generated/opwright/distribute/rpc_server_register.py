@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TResource,
         TString,
         TensorOperand,
@@ -82,8 +95,8 @@ class RpcServerRegister(Op):
     def create(
         scope: Scope,
         server: TensorOperand[TResource],
-        method_name: Operand[TString],
-        captured_inputs: Sequence[Operand[AnyDType]],
+        method_name: StringOperand,
+        captured_inputs: Sequence[AnyOperand[AnyDType]],
         f: FunctionLike,
         output_specs: StringLike,
         *options: Options,
@@ -102,13 +115,13 @@ class RpcServerRegister(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RpcServerRegister = RpcServerRegister()
+        op: RpcServerRegister = new(RpcServerRegister)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "RpcServerRegister",
                     None,
                     server,
@@ -122,13 +135,13 @@ class RpcServerRegister(Op):
                     output_specs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (server, method_name, captured_inputs),
             {"f": f, "input_specs": opts.input_specs, "output_specs": output_specs},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,25 +149,48 @@ DEFAULTS = RpcServerRegister.Options()
 MERGE = RpcServerRegister.Options.merge
 
 
+@explained
 def rpc_server_register(
     server: TensorOperand[TResource],
-    method_name: Operand[TString],
-    captured_inputs: Sequence[Operand[AnyDType]],
+    method_name: StringOperand,
+    captured_inputs: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_specs: StringLike,
     *,
-    input_specs: StringLike = default(""),
+    input_specs: StringLike = "",
     name: str | None = None,
-) -> RpcServerRegister:
-    """`RpcServerRegister.create` in the current scope, with
-    RpcServerRegister.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `RpcServerRegister.create` in the
+    current scope, with RpcServerRegister.Options as keywords.
     """
-    return RpcServerRegister.create(
-        Scope.current(name),
-        server,
-        method_name,
-        captured_inputs,
-        f,
-        output_specs,
-        RpcServerRegister.Options(input_specs=input_specs),
+    if _unknown:
+        raise RpcServerRegister._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RpcServerRegister",
+                name,
+                server,
+                method_name,
+                captured_inputs,
+                "f",
+                f,
+                "input_specs",
+                input_specs,
+                "output_specs",
+                output_specs,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RpcServerRegister._call(
+        name,
+        (server, method_name, captured_inputs),
+        {"f": f, "input_specs": input_specs, "output_specs": output_specs},
+        fast_path_error,
     )
+    return _result

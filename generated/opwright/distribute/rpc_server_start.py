@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TResource, TensorOperand
 
 __all__ = ["RpcServerStart", "rpc_server_start"]
 
@@ -48,19 +58,33 @@ class RpcServerStart(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RpcServerStart = RpcServerStart()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "RpcServerStart", None, server)
+        op: RpcServerStart = new(RpcServerStart)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "RpcServerStart", None, server)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (server,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (server,), {}, fast_path_error)
 
 
+@explained
 def rpc_server_start(
-    server: TensorOperand[TResource], *, name: str | None = None
-) -> RpcServerStart:
-    """`RpcServerStart.create` in the current scope."""
-    return RpcServerStart.create(Scope.current(name), server)
+    server: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `RpcServerStart.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise RpcServerStart._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RpcServerStart", name, server)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RpcServerStart._call(name, (server,), {}, fast_path_error)
+    return _result

@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TBool,
         TComplex,
         TReal,
-        TString,
         TVariant,
     )
     from typing_extensions import Self
@@ -45,7 +56,7 @@ class AsStringInputs(OpInputs):
     fill: StringLike
 
 
-class AsString(Op):
+class AsString(TensorOp[TString]):
     """TensorFlow's `AsString`: `input` -> `output`.
 
     TensorFlow's own text: `AsString.tensorflow_doc()`.
@@ -116,11 +127,8 @@ class AsString(Op):
     def inputs(self) -> AsStringInputs:
         return AsStringInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> AsString:
+    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> AsString:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,13 +139,13 @@ class AsString(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AsString = AsString()
+        op: AsString = new(AsString)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "AsString",
                     None,
                     input,
@@ -153,8 +161,8 @@ class AsString(Op):
                     opts.fill,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -165,7 +173,7 @@ class AsString(Op):
                 "width": opts.width,
                 "fill": opts.fill,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,25 +181,56 @@ DEFAULTS = AsString.Options()
 MERGE = AsString.Options.merge
 
 
+@explained
 def as_string(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    precision: int = default(-1),
-    scientific: bool = default(False),
-    shortest: bool = default(False),
-    width: int = default(-1),
-    fill: StringLike = default(""),
+    precision: int = -1,
+    scientific: bool = False,
+    shortest: bool = False,
+    width: int = -1,
+    fill: StringLike = "",
     name: str | None = None,
-) -> AsString:
-    """`AsString.create` in the current scope, with AsString.Options as keywords."""
-    return AsString.create(
-        Scope.current(name),
-        input,
-        AsString.Options(
-            precision=precision,
-            scientific=scientific,
-            shortest=shortest,
-            width=width,
-            fill=fill,
-        ),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `AsString.create` in the current scope, with AsString.Options as
+    keywords.
+    """
+    if _unknown:
+        raise AsString._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AsString",
+                name,
+                input,
+                "precision",
+                precision,
+                "scientific",
+                flags[scientific],
+                "shortest",
+                flags[shortest],
+                "width",
+                width,
+                "fill",
+                fill,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AsString._call(
+        name,
+        (input,),
+        {
+            "precision": precision,
+            "scientific": scientific,
+            "shortest": shortest,
+            "width": width,
+            "fill": fill,
+        },
+        fast_path_error,
     )
+    return _result

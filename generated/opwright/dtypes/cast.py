@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TType,
     )
@@ -39,7 +50,7 @@ class CastInputs(OpInputs):
     Truncate: bool
 
 
-class Cast(Op, Generic[DstT]):
+class Cast(TensorOp[DstT]):
     """TensorFlow's `Cast`: `x` -> `y`.
 
     TensorFlow's own text: `Cast.tensorflow_doc()`.
@@ -77,13 +88,10 @@ class Cast(Op, Generic[DstT]):
     def inputs(self) -> CastInputs:
         return CastInputs(self)
 
-    def as_output(self) -> Output[DstT]:
-        return self.y
-
     @staticmethod
     def create(
         scope: Scope,
-        x: Operand[USrcT],
+        x: AnyOperand[USrcT],
         DstT: type[UDstT] | DTypeLike,
         *options: Options,
     ) -> Cast[UDstT]:
@@ -98,13 +106,13 @@ class Cast(Op, Generic[DstT]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Cast[UDstT] = Cast()
+        op: Cast[UDstT] = new(Cast)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context._context,
+                    context[CURRENT],
                     "Cast",
                     None,
                     x,
@@ -114,10 +122,10 @@ class Cast(Op, Generic[DstT]):
                     opts.Truncate,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (x,), {"DstT": DstT, "Truncate": opts.Truncate}, refusal
+            scope, (x,), {"DstT": DstT, "Truncate": opts.Truncate}, fast_path_error
         )
 
 
@@ -125,12 +133,36 @@ DEFAULTS = Cast.Options()
 MERGE = Cast.Options.merge
 
 
+@explained
 def cast(
-    x: Operand[USrcT],
+    x: AnyOperand[USrcT],
     DstT: type[UDstT] | DTypeLike,
     *,
-    Truncate: bool = default(False),
+    Truncate: bool = False,
     name: str | None = None,
-) -> Cast[UDstT]:
-    """`Cast.create` in the current scope, with Cast.Options as keywords."""
-    return Cast.create(Scope.current(name), x, DstT, Cast.Options(Truncate=Truncate))
+    **_unknown: Never,
+) -> Output[UDstT]:
+    """`y` of `Cast.create` in the current scope, with Cast.Options as keywords."""
+    if _unknown:
+        raise Cast._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDstT]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Cast",
+                name,
+                x,
+                "DstT",
+                as_dtype(DstT),
+                "Truncate",
+                flags[Truncate],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Cast._call(
+        name, (x,), {"DstT": DstT, "Truncate": Truncate}, fast_path_error
+    )
+    return _result

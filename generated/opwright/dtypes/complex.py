@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TComplex64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TComplex64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         TComplex,
         TFloat32,
         TFloat64,
@@ -39,7 +50,7 @@ class ComplexInputs(OpInputs):
     Tout: DType
 
 
-class Complex(Op, Generic[Tout]):
+class Complex(TensorOp[Tout]):
     """TensorFlow's `Complex`: `real`, `imag` -> `out`.
 
     TensorFlow's own text: `Complex.tensorflow_doc()`.
@@ -61,15 +72,12 @@ class Complex(Op, Generic[Tout]):
     def inputs(self) -> ComplexInputs:
         return ComplexInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.out
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
         real: Operand[U],
-        imag: Operand[U],
+        imag: SameOperand[U],
         *,
         Tout: type[TComplex64] = TComplex64,
     ) -> Complex[TComplex64]: ...
@@ -79,7 +87,7 @@ class Complex(Op, Generic[Tout]):
     def create(
         scope: Scope,
         real: Operand[U],
-        imag: Operand[U],
+        imag: SameOperand[U],
         *,
         Tout: type[Uout] | DTypeLike,
     ) -> Complex[Uout]: ...
@@ -88,7 +96,7 @@ class Complex(Op, Generic[Tout]):
     def create(
         scope: Scope,
         real: Operand[U],
-        imag: Operand[U],
+        imag: SameOperand[U],
         *,
         Tout: type[Uout] | DTypeLike = "complex64",
     ) -> Complex[Uout]:
@@ -103,12 +111,12 @@ class Complex(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Complex[Uout] = Complex()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Complex[Uout] = new(Complex)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "Complex",
                     None,
                     real,
@@ -117,37 +125,52 @@ class Complex(Op, Generic[Tout]):
                     as_dtype(Tout),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (real, imag), {"Tout": Tout}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (real, imag), {"Tout": Tout}, fast_path_error)
 
 
 @overload
 def complex(
     real: Operand[U],
-    imag: Operand[U],
+    imag: SameOperand[U],
     *,
     Tout: type[TComplex64] = TComplex64,
     name: str | None = None,
-) -> Complex[TComplex64]: ...
+) -> Output[TComplex64]: ...
 
 
 @overload
 def complex(
     real: Operand[U],
-    imag: Operand[U],
+    imag: SameOperand[U],
     *,
     Tout: type[Uout] | DTypeLike,
     name: str | None = None,
-) -> Complex[Uout]: ...
+) -> Output[Uout]: ...
 
 
+@explained
 def complex(
     real: Operand[U],
-    imag: Operand[U],
+    imag: SameOperand[U],
     *,
     Tout: type[Uout] | DTypeLike = "complex64",
     name: str | None = None,
-) -> Complex[Uout]:
-    """`Complex.create` in the current scope."""
-    return Complex.create(Scope.current(name), real, imag, Tout=Tout)
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`out` of `Complex.create` in the current scope."""
+    if _unknown:
+        raise Complex._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "Complex", name, real, imag, "Tout", as_dtype(Tout)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Complex._call(name, (real, imag), {"Tout": Tout}, fast_path_error)
+    return _result

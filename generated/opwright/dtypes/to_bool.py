@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["ToBool", "to_bool"]
 
@@ -25,7 +35,7 @@ class ToBoolInputs(OpInputs):
     T: DType
 
 
-class ToBool(Op):
+class ToBool(TensorOp[TBool]):
     """TensorFlow's `ToBool`: `input` -> `output`.
 
     TensorFlow's own text: `ToBool.tensorflow_doc()`.
@@ -43,11 +53,8 @@ class ToBool(Op):
     def inputs(self) -> ToBoolInputs:
         return ToBoolInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> ToBool:
+    def create(scope: Scope, input: AnyOperand[U]) -> ToBool:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -57,17 +64,31 @@ class ToBool(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ToBool = ToBool()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "ToBool", None, input)
+        op: ToBool = new(ToBool)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "ToBool", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def to_bool(input: Operand[U], *, name: str | None = None) -> ToBool:
-    """`ToBool.create` in the current scope."""
-    return ToBool.create(Scope.current(name), input)
+@explained
+def to_bool(
+    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`output` of `ToBool.create` in the current scope."""
+    if _unknown:
+        raise ToBool._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ToBool", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ToBool._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TInt32
 
 __all__ = ["BoostedTreesAggregateStats", "boosted_trees_aggregate_stats"]
 
@@ -26,7 +37,7 @@ class BoostedTreesAggregateStatsInputs(OpInputs):
     num_buckets: int
 
 
-class BoostedTreesAggregateStats(Op):
+class BoostedTreesAggregateStats(TensorOp[TFloat32]):
     """TensorFlow's `BoostedTreesAggregateStats`: `node_ids`, `gradients`,
     `hessians`, `feature` -> `stats_summary`.
 
@@ -44,9 +55,6 @@ class BoostedTreesAggregateStats(Op):
     @property
     def inputs(self) -> BoostedTreesAggregateStatsInputs:
         return BoostedTreesAggregateStatsInputs(self)
-
-    def as_output(self) -> Output[TFloat32]:
-        return self.stats_summary
 
     @staticmethod
     def create(
@@ -72,12 +80,12 @@ class BoostedTreesAggregateStats(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesAggregateStats = BoostedTreesAggregateStats()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesAggregateStats = new(BoostedTreesAggregateStats)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.stats_summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesAggregateStats",
                     None,
                     node_ids,
@@ -90,16 +98,17 @@ class BoostedTreesAggregateStats(Op):
                     num_buckets,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (node_ids, gradients, hessians, feature),
             {"max_splits": max_splits, "num_buckets": num_buckets},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_aggregate_stats(
     node_ids: Operand[TInt32],
     gradients: Operand[TFloat32],
@@ -109,14 +118,35 @@ def boosted_trees_aggregate_stats(
     num_buckets: int,
     *,
     name: str | None = None,
-) -> BoostedTreesAggregateStats:
-    """`BoostedTreesAggregateStats.create` in the current scope."""
-    return BoostedTreesAggregateStats.create(
-        Scope.current(name),
-        node_ids,
-        gradients,
-        hessians,
-        feature,
-        max_splits,
-        num_buckets,
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`stats_summary` of `BoostedTreesAggregateStats.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesAggregateStats._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesAggregateStats",
+                name,
+                node_ids,
+                gradients,
+                hessians,
+                feature,
+                "max_splits",
+                max_splits,
+                "num_buckets",
+                num_buckets,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesAggregateStats._call(
+        name,
+        (node_ids, gradients, hessians, feature),
+        {"max_splits": max_splits, "num_buckets": num_buckets},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
 __all__ = ["BoostedTreesBucketize", "boosted_trees_bucketize"]
 
@@ -60,30 +70,49 @@ class BoostedTreesBucketize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesBucketize = BoostedTreesBucketize()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesBucketize = new(BoostedTreesBucketize)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.buckets = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesBucketize",
                     None,
                     float_values,
                     bucket_boundaries,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (float_values, bucket_boundaries), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (float_values, bucket_boundaries), {}, fast_path_error)
 
 
+@explained
 def boosted_trees_bucketize(
     float_values: Sequence[Operand[TFloat32]],
     bucket_boundaries: Sequence[Operand[TFloat32]],
     *,
     name: str | None = None,
-) -> BoostedTreesBucketize:
-    """`BoostedTreesBucketize.create` in the current scope."""
-    return BoostedTreesBucketize.create(
-        Scope.current(name), float_values, bucket_boundaries
+    **_unknown: Never,
+) -> list[Output[TInt32]]:
+    """`buckets` of `BoostedTreesBucketize.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesBucketize._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TInt32]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesBucketize",
+                name,
+                float_values,
+                bucket_boundaries,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesBucketize._call(
+        name, (float_values, bucket_boundaries), {}, fast_path_error
     )
+    return _result

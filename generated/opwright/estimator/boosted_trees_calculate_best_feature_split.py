@@ -5,17 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TString
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TString
     from typing_extensions import Self
 
 __all__ = [
     "BoostedTreesCalculateBestFeatureSplit",
+    "BoostedTreesCalculateBestFeatureSplitOutputs",
     "boosted_trees_calculate_best_feature_split",
 ]
 
@@ -31,6 +43,18 @@ class BoostedTreesCalculateBestFeatureSplitInputs(OpInputs):
     min_node_weight: Output[TFloat32]
     logits_dimension: int
     split_type: Literal["inequality", "equality"]
+
+
+class BoostedTreesCalculateBestFeatureSplitOutputs(NamedTuple):
+    """Outputs of BoostedTreesCalculateBestFeatureSplit, as `boosted_trees_calculate_best_feature_split` returns them."""
+
+    node_ids: Output[TInt32]
+    gains: Output[TFloat32]
+    feature_dimensions: Output[TInt32]
+    thresholds: Output[TInt32]
+    left_node_contribs: Output[TFloat32]
+    right_node_contribs: Output[TFloat32]
+    split_with_default_directions: Output[TString]
 
 
 class BoostedTreesCalculateBestFeatureSplit(Op):
@@ -69,6 +93,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
     right_node_contribs: Output[TFloat32]
     split_with_default_directions: Output[TString]
     Inputs = BoostedTreesCalculateBestFeatureSplitInputs
+    Outputs = BoostedTreesCalculateBestFeatureSplitOutputs
 
     class Options(OpOptions):
         """Optional attributes of BoostedTreesCalculateBestFeatureSplit.
@@ -124,13 +149,13 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesCalculateBestFeatureSplit = (
-            BoostedTreesCalculateBestFeatureSplit()
+        op: BoostedTreesCalculateBestFeatureSplit = new(
+            BoostedTreesCalculateBestFeatureSplit
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.node_ids,
                     op.gains,
@@ -140,7 +165,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
                     op.right_node_contribs,
                     op.split_with_default_directions,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesCalculateBestFeatureSplit",
                     None,
                     node_id_range,
@@ -155,13 +180,13 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
                     opts.split_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (node_id_range, stats_summary, l1, l2, tree_complexity, min_node_weight),
             {"logits_dimension": logits_dimension, "split_type": opts.split_type},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -169,6 +194,7 @@ DEFAULTS = BoostedTreesCalculateBestFeatureSplit.Options()
 MERGE = BoostedTreesCalculateBestFeatureSplit.Options.merge
 
 
+@explained
 def boosted_trees_calculate_best_feature_split(
     node_id_range: Operand[TInt32],
     stats_summary: Operand[TFloat32],
@@ -178,20 +204,43 @@ def boosted_trees_calculate_best_feature_split(
     min_node_weight: Operand[TFloat32],
     logits_dimension: int,
     *,
-    split_type: Literal["inequality", "equality"] = default("inequality"),
+    split_type: Literal["inequality", "equality"] = "inequality",
     name: str | None = None,
-) -> BoostedTreesCalculateBestFeatureSplit:
-    """`BoostedTreesCalculateBestFeatureSplit.create` in the current scope, with
-    BoostedTreesCalculateBestFeatureSplit.Options as keywords.
+    **_unknown: Never,
+) -> BoostedTreesCalculateBestFeatureSplitOutputs:
+    """The outputs of `BoostedTreesCalculateBestFeatureSplit.create` in the current
+    scope, with BoostedTreesCalculateBestFeatureSplit.Options as keywords.
     """
-    return BoostedTreesCalculateBestFeatureSplit.create(
-        Scope.current(name),
-        node_id_range,
-        stats_summary,
-        l1,
-        l2,
-        tree_complexity,
-        min_node_weight,
-        logits_dimension,
-        BoostedTreesCalculateBestFeatureSplit.Options(split_type=split_type),
+    if _unknown:
+        raise BoostedTreesCalculateBestFeatureSplit._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesCalculateBestFeatureSplitOutputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesCalculateBestFeatureSplitOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesCalculateBestFeatureSplit",
+                    name,
+                    node_id_range,
+                    stats_summary,
+                    l1,
+                    l2,
+                    tree_complexity,
+                    min_node_weight,
+                    "logits_dimension",
+                    logits_dimension,
+                    "split_type",
+                    split_type,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesCalculateBestFeatureSplit._call(
+        name,
+        (node_id_range, stats_summary, l1, l2, tree_complexity, min_node_weight),
+        {"logits_dimension": logits_dimension, "split_type": split_type},
+        fast_path_error,
     )
+    return _result

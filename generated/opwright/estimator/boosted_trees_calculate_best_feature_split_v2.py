@@ -5,17 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TString
+    from opwright_runtime.gencode import (
+        Operand,
+        Output,
+        StringOperand,
+        TFloat32,
+        TInt32,
+        TString,
+    )
 
 __all__ = [
     "BoostedTreesCalculateBestFeatureSplitV2",
+    "BoostedTreesCalculateBestFeatureSplitV2Outputs",
     "boosted_trees_calculate_best_feature_split_v2",
 ]
 
@@ -33,6 +51,19 @@ class BoostedTreesCalculateBestFeatureSplitV2Inputs(OpInputs):
     min_node_weight: Output[TFloat32]
     num_features: int
     logits_dimension: int
+
+
+class BoostedTreesCalculateBestFeatureSplitV2Outputs(NamedTuple):
+    """Outputs of BoostedTreesCalculateBestFeatureSplitV2, as `boosted_trees_calculate_best_feature_split_v2` returns them."""
+
+    node_ids: Output[TInt32]
+    gains: Output[TFloat32]
+    feature_ids: Output[TInt32]
+    feature_dimensions: Output[TInt32]
+    thresholds: Output[TInt32]
+    left_node_contribs: Output[TFloat32]
+    right_node_contribs: Output[TFloat32]
+    split_with_default_directions: Output[TString]
 
 
 class BoostedTreesCalculateBestFeatureSplitV2(Op):
@@ -75,6 +106,7 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
     right_node_contribs: Output[TFloat32]
     split_with_default_directions: Output[TString]
     Inputs = BoostedTreesCalculateBestFeatureSplitV2Inputs
+    Outputs = BoostedTreesCalculateBestFeatureSplitV2Outputs
 
     @property
     def inputs(self) -> BoostedTreesCalculateBestFeatureSplitV2Inputs:
@@ -85,7 +117,7 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         scope: Scope,
         node_id_range: Operand[TInt32],
         stats_summaries_list: Sequence[Operand[TFloat32]],
-        split_types: Operand[TString],
+        split_types: StringOperand,
         candidate_feature_ids: Operand[TInt32],
         l1: Operand[TFloat32],
         l2: Operand[TFloat32],
@@ -110,12 +142,12 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesCalculateBestFeatureSplitV2 = (
-            BoostedTreesCalculateBestFeatureSplitV2()
+        op: BoostedTreesCalculateBestFeatureSplitV2 = new(
+            BoostedTreesCalculateBestFeatureSplitV2
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.node_ids,
                     op.gains,
@@ -126,7 +158,7 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
                     op.right_node_contribs,
                     op.split_with_default_directions,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesCalculateBestFeatureSplitV2",
                     None,
                     node_id_range,
@@ -141,8 +173,8 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
                     logits_dimension,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -156,14 +188,15 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
                 min_node_weight,
             ),
             {"logits_dimension": logits_dimension},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_calculate_best_feature_split_v2(
     node_id_range: Operand[TInt32],
     stats_summaries_list: Sequence[Operand[TFloat32]],
-    split_types: Operand[TString],
+    split_types: StringOperand,
     candidate_feature_ids: Operand[TInt32],
     l1: Operand[TFloat32],
     l2: Operand[TFloat32],
@@ -172,17 +205,50 @@ def boosted_trees_calculate_best_feature_split_v2(
     logits_dimension: int,
     *,
     name: str | None = None,
-) -> BoostedTreesCalculateBestFeatureSplitV2:
-    """`BoostedTreesCalculateBestFeatureSplitV2.create` in the current scope."""
-    return BoostedTreesCalculateBestFeatureSplitV2.create(
-        Scope.current(name),
-        node_id_range,
-        stats_summaries_list,
-        split_types,
-        candidate_feature_ids,
-        l1,
-        l2,
-        tree_complexity,
-        min_node_weight,
-        logits_dimension,
+    **_unknown: Never,
+) -> BoostedTreesCalculateBestFeatureSplitV2Outputs:
+    """The outputs of `BoostedTreesCalculateBestFeatureSplitV2.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise BoostedTreesCalculateBestFeatureSplitV2._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesCalculateBestFeatureSplitV2Outputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesCalculateBestFeatureSplitV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesCalculateBestFeatureSplitV2",
+                    name,
+                    node_id_range,
+                    stats_summaries_list,
+                    split_types,
+                    candidate_feature_ids,
+                    l1,
+                    l2,
+                    tree_complexity,
+                    min_node_weight,
+                    "logits_dimension",
+                    logits_dimension,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesCalculateBestFeatureSplitV2._call(
+        name,
+        (
+            node_id_range,
+            stats_summaries_list,
+            split_types,
+            candidate_feature_ids,
+            l1,
+            l2,
+            tree_complexity,
+            min_node_weight,
+        ),
+        {"logits_dimension": logits_dimension},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
 __all__ = [
     "BoostedTreesCalculateBestGainsPerFeature",
+    "BoostedTreesCalculateBestGainsPerFeatureOutputs",
     "boosted_trees_calculate_best_gains_per_feature",
 ]
 
@@ -31,6 +42,16 @@ class BoostedTreesCalculateBestGainsPerFeatureInputs(OpInputs):
     min_node_weight: Output[TFloat32]
     max_splits: int
     num_features: int
+
+
+class BoostedTreesCalculateBestGainsPerFeatureOutputs(NamedTuple):
+    """Outputs of BoostedTreesCalculateBestGainsPerFeature, as `boosted_trees_calculate_best_gains_per_feature` returns them."""
+
+    node_ids_list: list[Output[TInt32]]
+    gains_list: list[Output[TFloat32]]
+    thresholds_list: list[Output[TInt32]]
+    left_node_contribs_list: list[Output[TFloat32]]
+    right_node_contribs_list: list[Output[TFloat32]]
 
 
 class BoostedTreesCalculateBestGainsPerFeature(Op):
@@ -63,6 +84,7 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
     left_node_contribs_list: list[Output[TFloat32]]
     right_node_contribs_list: list[Output[TFloat32]]
     Inputs = BoostedTreesCalculateBestGainsPerFeatureInputs
+    Outputs = BoostedTreesCalculateBestGainsPerFeatureOutputs
 
     @property
     def inputs(self) -> BoostedTreesCalculateBestGainsPerFeatureInputs:
@@ -94,12 +116,12 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesCalculateBestGainsPerFeature = (
-            BoostedTreesCalculateBestGainsPerFeature()
+        op: BoostedTreesCalculateBestGainsPerFeature = new(
+            BoostedTreesCalculateBestGainsPerFeature
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.node_ids_list,
                     op.gains_list,
@@ -107,7 +129,7 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
                     op.left_node_contribs_list,
                     op.right_node_contribs_list,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesCalculateBestGainsPerFeature",
                     None,
                     node_id_range,
@@ -120,8 +142,8 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
                     max_splits,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -133,10 +155,11 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
                 min_node_weight,
             ),
             {"max_splits": max_splits},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_calculate_best_gains_per_feature(
     node_id_range: Operand[TInt32],
     stats_summary_list: Sequence[Operand[TFloat32]],
@@ -147,15 +170,39 @@ def boosted_trees_calculate_best_gains_per_feature(
     max_splits: int,
     *,
     name: str | None = None,
-) -> BoostedTreesCalculateBestGainsPerFeature:
-    """`BoostedTreesCalculateBestGainsPerFeature.create` in the current scope."""
-    return BoostedTreesCalculateBestGainsPerFeature.create(
-        Scope.current(name),
-        node_id_range,
-        stats_summary_list,
-        l1,
-        l2,
-        tree_complexity,
-        min_node_weight,
-        max_splits,
+    **_unknown: Never,
+) -> BoostedTreesCalculateBestGainsPerFeatureOutputs:
+    """The outputs of `BoostedTreesCalculateBestGainsPerFeature.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise BoostedTreesCalculateBestGainsPerFeature._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesCalculateBestGainsPerFeatureOutputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesCalculateBestGainsPerFeatureOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesCalculateBestGainsPerFeature",
+                    name,
+                    node_id_range,
+                    stats_summary_list,
+                    l1,
+                    l2,
+                    tree_complexity,
+                    min_node_weight,
+                    "max_splits",
+                    max_splits,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesCalculateBestGainsPerFeature._call(
+        name,
+        (node_id_range, stats_summary_list, l1, l2, tree_complexity, min_node_weight),
+        {"max_splits": max_splits},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
-        TBool,
         TFloat32,
         TResource,
         TensorOperand,
@@ -32,7 +42,7 @@ class BoostedTreesCenterBiasInputs(OpInputs):
     l2: Output[TFloat32]
 
 
-class BoostedTreesCenterBias(Op):
+class BoostedTreesCenterBias(TensorOp[TBool]):
     """TensorFlow's `BoostedTreesCenterBias`: `tree_ensemble_handle`,
     `mean_gradients`, `mean_hessians`, `l1`, `l2` -> `continue_centering`.
 
@@ -52,9 +62,6 @@ class BoostedTreesCenterBias(Op):
     @property
     def inputs(self) -> BoostedTreesCenterBiasInputs:
         return BoostedTreesCenterBiasInputs(self)
-
-    def as_output(self) -> Output[TBool]:
-        return self.continue_centering
 
     @staticmethod
     def create(
@@ -78,12 +85,12 @@ class BoostedTreesCenterBias(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesCenterBias = BoostedTreesCenterBias()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesCenterBias = new(BoostedTreesCenterBias)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.continue_centering = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesCenterBias",
                     None,
                     tree_ensemble_handle,
@@ -93,16 +100,17 @@ class BoostedTreesCenterBias(Op):
                     l2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tree_ensemble_handle, mean_gradients, mean_hessians, l1, l2),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_center_bias(
     tree_ensemble_handle: TensorOperand[TResource],
     mean_gradients: Operand[TFloat32],
@@ -111,8 +119,32 @@ def boosted_trees_center_bias(
     l2: Operand[TFloat32],
     *,
     name: str | None = None,
-) -> BoostedTreesCenterBias:
-    """`BoostedTreesCenterBias.create` in the current scope."""
-    return BoostedTreesCenterBias.create(
-        Scope.current(name), tree_ensemble_handle, mean_gradients, mean_hessians, l1, l2
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`continue_centering` of `BoostedTreesCenterBias.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesCenterBias._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesCenterBias",
+                name,
+                tree_ensemble_handle,
+                mean_gradients,
+                mean_hessians,
+                l1,
+                l2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesCenterBias._call(
+        name,
+        (tree_ensemble_handle, mean_gradients, mean_hessians, l1, l2),
+        {},
+        fast_path_error,
     )
+    return _result

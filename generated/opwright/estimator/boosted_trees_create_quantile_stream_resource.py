@@ -5,14 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
         TFloat32,
         TInt64,
@@ -93,15 +105,15 @@ class BoostedTreesCreateQuantileStreamResource(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesCreateQuantileStreamResource = (
-            BoostedTreesCreateQuantileStreamResource()
+        op: BoostedTreesCreateQuantileStreamResource = new(
+            BoostedTreesCreateQuantileStreamResource
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesCreateQuantileStreamResource",
                     None,
                     quantile_stream_resource_handle,
@@ -111,13 +123,13 @@ class BoostedTreesCreateQuantileStreamResource(Op):
                     opts.max_elements,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (quantile_stream_resource_handle, epsilon, num_streams),
             {"max_elements": opts.max_elements},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -125,21 +137,43 @@ DEFAULTS = BoostedTreesCreateQuantileStreamResource.Options()
 MERGE = BoostedTreesCreateQuantileStreamResource.Options.merge
 
 
+@explained
 def boosted_trees_create_quantile_stream_resource(
     quantile_stream_resource_handle: TensorOperand[TResource],
     epsilon: Operand[TFloat32],
     num_streams: Operand[TInt64],
     *,
-    max_elements: int = default(1099511627776),
+    max_elements: int = 1099511627776,
     name: str | None = None,
-) -> BoostedTreesCreateQuantileStreamResource:
-    """`BoostedTreesCreateQuantileStreamResource.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `BoostedTreesCreateQuantileStreamResource.create` in the current scope, with
     BoostedTreesCreateQuantileStreamResource.Options as keywords.
     """
-    return BoostedTreesCreateQuantileStreamResource.create(
-        Scope.current(name),
-        quantile_stream_resource_handle,
-        epsilon,
-        num_streams,
-        BoostedTreesCreateQuantileStreamResource.Options(max_elements=max_elements),
+    if _unknown:
+        raise BoostedTreesCreateQuantileStreamResource._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesCreateQuantileStreamResource",
+                name,
+                quantile_stream_resource_handle,
+                epsilon,
+                num_streams,
+                "max_elements",
+                max_elements,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesCreateQuantileStreamResource._call(
+        name,
+        (quantile_stream_resource_handle, epsilon, num_streams),
+        {"max_elements": max_elements},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TInt64,
         TResource,
         TString,
@@ -52,7 +64,7 @@ class BoostedTreesDeserializeEnsemble(Op):
         scope: Scope,
         tree_ensemble_handle: TensorOperand[TResource],
         stamp_token: Operand[TInt64],
-        tree_ensemble_serialized: Operand[TString],
+        tree_ensemble_serialized: StringOperand,
     ) -> BoostedTreesDeserializeEnsemble:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -65,12 +77,12 @@ class BoostedTreesDeserializeEnsemble(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesDeserializeEnsemble = BoostedTreesDeserializeEnsemble()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesDeserializeEnsemble = new(BoostedTreesDeserializeEnsemble)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesDeserializeEnsemble",
                     None,
                     tree_ensemble_handle,
@@ -78,24 +90,49 @@ class BoostedTreesDeserializeEnsemble(Op):
                     tree_ensemble_serialized,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tree_ensemble_handle, stamp_token, tree_ensemble_serialized),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_deserialize_ensemble(
     tree_ensemble_handle: TensorOperand[TResource],
     stamp_token: Operand[TInt64],
-    tree_ensemble_serialized: Operand[TString],
+    tree_ensemble_serialized: StringOperand,
     *,
     name: str | None = None,
-) -> BoostedTreesDeserializeEnsemble:
-    """`BoostedTreesDeserializeEnsemble.create` in the current scope."""
-    return BoostedTreesDeserializeEnsemble.create(
-        Scope.current(name), tree_ensemble_handle, stamp_token, tree_ensemble_serialized
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `BoostedTreesDeserializeEnsemble.create` in the current scope.
+    """
+    if _unknown:
+        raise BoostedTreesDeserializeEnsemble._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesDeserializeEnsemble",
+                name,
+                tree_ensemble_handle,
+                stamp_token,
+                tree_ensemble_serialized,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesDeserializeEnsemble._call(
+        name,
+        (tree_ensemble_handle, stamp_token, tree_ensemble_serialized),
+        {},
+        fast_path_error,
     )
+    return _result

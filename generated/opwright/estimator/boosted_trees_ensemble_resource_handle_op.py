@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = [
@@ -27,7 +39,7 @@ class BoostedTreesEnsembleResourceHandleOpInputs(OpInputs):
     shared_name: StringLike
 
 
-class BoostedTreesEnsembleResourceHandleOp(Op):
+class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
     """TensorFlow's `BoostedTreesEnsembleResourceHandleOp`: no inputs -> `resource`.
 
     TensorFlow's own text: `BoostedTreesEnsembleResourceHandleOp.tensorflow_doc()`.
@@ -73,9 +85,6 @@ class BoostedTreesEnsembleResourceHandleOp(Op):
     def inputs(self) -> BoostedTreesEnsembleResourceHandleOpInputs:
         return BoostedTreesEnsembleResourceHandleOpInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.resource
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> BoostedTreesEnsembleResourceHandleOp:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -87,15 +96,15 @@ class BoostedTreesEnsembleResourceHandleOp(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesEnsembleResourceHandleOp = (
-            BoostedTreesEnsembleResourceHandleOp()
+        op: BoostedTreesEnsembleResourceHandleOp = new(
+            BoostedTreesEnsembleResourceHandleOp
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resource = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesEnsembleResourceHandleOp",
                     None,
                     "container",
@@ -104,13 +113,13 @@ class BoostedTreesEnsembleResourceHandleOp(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -118,18 +127,36 @@ DEFAULTS = BoostedTreesEnsembleResourceHandleOp.Options()
 MERGE = BoostedTreesEnsembleResourceHandleOp.Options.merge
 
 
+@explained
 def boosted_trees_ensemble_resource_handle_op(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> BoostedTreesEnsembleResourceHandleOp:
-    """`BoostedTreesEnsembleResourceHandleOp.create` in the current scope, with
-    BoostedTreesEnsembleResourceHandleOp.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`resource` of `BoostedTreesEnsembleResourceHandleOp.create` in the current
+    scope, with BoostedTreesEnsembleResourceHandleOp.Options as keywords.
     """
-    return BoostedTreesEnsembleResourceHandleOp.create(
-        Scope.current(name),
-        BoostedTreesEnsembleResourceHandleOp.Options(
-            container=container, shared_name=shared_name
-        ),
+    if _unknown:
+        raise BoostedTreesEnsembleResourceHandleOp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesEnsembleResourceHandleOp",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesEnsembleResourceHandleOp._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         TInt32,
         TResource,
-        TString,
         TensorOperand,
     )
 
@@ -33,7 +43,7 @@ class BoostedTreesExampleDebugOutputsInputs(OpInputs):
     logits_dimension: int
 
 
-class BoostedTreesExampleDebugOutputs(Op):
+class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
     """TensorFlow's `BoostedTreesExampleDebugOutputs`: `tree_ensemble_handle`,
     `bucketized_features` -> `examples_debug_outputs_serialized`.
 
@@ -54,9 +64,6 @@ class BoostedTreesExampleDebugOutputs(Op):
     def inputs(self) -> BoostedTreesExampleDebugOutputsInputs:
         return BoostedTreesExampleDebugOutputsInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.examples_debug_outputs_serialized
-
     @staticmethod
     def create(
         scope: Scope,
@@ -75,12 +82,12 @@ class BoostedTreesExampleDebugOutputs(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesExampleDebugOutputs = BoostedTreesExampleDebugOutputs()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesExampleDebugOutputs = new(BoostedTreesExampleDebugOutputs)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.examples_debug_outputs_serialized = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesExampleDebugOutputs",
                     None,
                     tree_ensemble_handle,
@@ -89,24 +96,50 @@ class BoostedTreesExampleDebugOutputs(Op):
                     logits_dimension,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tree_ensemble_handle, bucketized_features),
             {"logits_dimension": logits_dimension},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_example_debug_outputs(
     tree_ensemble_handle: TensorOperand[TResource],
     bucketized_features: Sequence[Operand[TInt32]],
     logits_dimension: int,
     *,
     name: str | None = None,
-) -> BoostedTreesExampleDebugOutputs:
-    """`BoostedTreesExampleDebugOutputs.create` in the current scope."""
-    return BoostedTreesExampleDebugOutputs.create(
-        Scope.current(name), tree_ensemble_handle, bucketized_features, logits_dimension
+    **_unknown: Never,
+) -> Output[TString]:
+    """`examples_debug_outputs_serialized` of
+    `BoostedTreesExampleDebugOutputs.create` in the current scope.
+    """
+    if _unknown:
+        raise BoostedTreesExampleDebugOutputs._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesExampleDebugOutputs",
+                name,
+                tree_ensemble_handle,
+                bucketized_features,
+                "logits_dimension",
+                logits_dimension,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesExampleDebugOutputs._call(
+        name,
+        (tree_ensemble_handle, bucketized_features),
+        {"logits_dimension": logits_dimension},
+        fast_path_error,
     )
+    return _result

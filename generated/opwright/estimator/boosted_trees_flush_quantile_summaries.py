@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TFloat32, TResource, TensorOperand
+    from opwright_runtime.gencode import Output, TFloat32, TResource, TensorOperand
 
 __all__ = [
     "BoostedTreesFlushQuantileSummaries",
@@ -62,12 +72,12 @@ class BoostedTreesFlushQuantileSummaries(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesFlushQuantileSummaries = BoostedTreesFlushQuantileSummaries()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesFlushQuantileSummaries = new(BoostedTreesFlushQuantileSummaries)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summaries = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesFlushQuantileSummaries",
                     None,
                     quantile_stream_resource_handle,
@@ -75,23 +85,48 @@ class BoostedTreesFlushQuantileSummaries(Op):
                     num_features,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (quantile_stream_resource_handle,),
             {"num_features": num_features},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_flush_quantile_summaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_features: int,
     *,
     name: str | None = None,
-) -> BoostedTreesFlushQuantileSummaries:
-    """`BoostedTreesFlushQuantileSummaries.create` in the current scope."""
-    return BoostedTreesFlushQuantileSummaries.create(
-        Scope.current(name), quantile_stream_resource_handle, num_features
+    **_unknown: Never,
+) -> list[Output[TFloat32]]:
+    """`summaries` of `BoostedTreesFlushQuantileSummaries.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise BoostedTreesFlushQuantileSummaries._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TFloat32]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesFlushQuantileSummaries",
+                name,
+                quantile_stream_resource_handle,
+                "num_features",
+                num_features,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesFlushQuantileSummaries._call(
+        name,
+        (quantile_stream_resource_handle,),
+        {"num_features": num_features},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32, TInt64, TResource, TensorOperand
+    from opwright_runtime.gencode import (
+        Output,
+        TInt32,
+        TInt64,
+        TResource,
+        TensorOperand,
+    )
 
-__all__ = ["BoostedTreesGetEnsembleStates", "boosted_trees_get_ensemble_states"]
+__all__ = [
+    "BoostedTreesGetEnsembleStates",
+    "BoostedTreesGetEnsembleStatesOutputs",
+    "boosted_trees_get_ensemble_states",
+]
 
 
 class BoostedTreesGetEnsembleStatesInputs(OpInputs):
     """Inputs and attributes of BoostedTreesGetEnsembleStates in a graph."""
 
     tree_ensemble_handle: Output[TResource]
+
+
+class BoostedTreesGetEnsembleStatesOutputs(NamedTuple):
+    """Outputs of BoostedTreesGetEnsembleStates, as `boosted_trees_get_ensemble_states` returns them."""
+
+    stamp_token: Output[TInt64]
+    num_trees: Output[TInt32]
+    num_finalized_trees: Output[TInt32]
+    num_attempted_layers: Output[TInt32]
+    last_layer_nodes_range: Output[TInt32]
 
 
 class BoostedTreesGetEnsembleStates(Op):
@@ -52,6 +82,7 @@ class BoostedTreesGetEnsembleStates(Op):
     num_attempted_layers: Output[TInt32]
     last_layer_nodes_range: Output[TInt32]
     Inputs = BoostedTreesGetEnsembleStatesInputs
+    Outputs = BoostedTreesGetEnsembleStatesOutputs
 
     @property
     def inputs(self) -> BoostedTreesGetEnsembleStatesInputs:
@@ -70,10 +101,10 @@ class BoostedTreesGetEnsembleStates(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesGetEnsembleStates = BoostedTreesGetEnsembleStates()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesGetEnsembleStates = new(BoostedTreesGetEnsembleStates)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.stamp_token,
                     op.num_trees,
@@ -81,21 +112,43 @@ class BoostedTreesGetEnsembleStates(Op):
                     op.num_attempted_layers,
                     op.last_layer_nodes_range,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesGetEnsembleStates",
                     None,
                     tree_ensemble_handle,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tree_ensemble_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tree_ensemble_handle,), {}, fast_path_error)
 
 
+@explained
 def boosted_trees_get_ensemble_states(
-    tree_ensemble_handle: TensorOperand[TResource], *, name: str | None = None
-) -> BoostedTreesGetEnsembleStates:
-    """`BoostedTreesGetEnsembleStates.create` in the current scope."""
-    return BoostedTreesGetEnsembleStates.create(
-        Scope.current(name), tree_ensemble_handle
+    tree_ensemble_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> BoostedTreesGetEnsembleStatesOutputs:
+    """The outputs of `BoostedTreesGetEnsembleStates.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesGetEnsembleStates._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesGetEnsembleStatesOutputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesGetEnsembleStatesOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesGetEnsembleStates",
+                    name,
+                    tree_ensemble_handle,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesGetEnsembleStates._call(
+        name, (tree_ensemble_handle,), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = ["BoostedTreesMakeQuantileSummaries", "boosted_trees_make_quantile_summaries"]
 
@@ -63,12 +73,12 @@ class BoostedTreesMakeQuantileSummaries(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesMakeQuantileSummaries = BoostedTreesMakeQuantileSummaries()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesMakeQuantileSummaries = new(BoostedTreesMakeQuantileSummaries)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summaries = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesMakeQuantileSummaries",
                     None,
                     float_values,
@@ -76,19 +86,43 @@ class BoostedTreesMakeQuantileSummaries(Op):
                     epsilon,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (float_values, example_weights, epsilon), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (float_values, example_weights, epsilon), {}, fast_path_error
+        )
 
 
+@explained
 def boosted_trees_make_quantile_summaries(
     float_values: Sequence[Operand[TFloat32]],
     example_weights: Operand[TFloat32],
     epsilon: Operand[TFloat32],
     *,
     name: str | None = None,
-) -> BoostedTreesMakeQuantileSummaries:
-    """`BoostedTreesMakeQuantileSummaries.create` in the current scope."""
-    return BoostedTreesMakeQuantileSummaries.create(
-        Scope.current(name), float_values, example_weights, epsilon
+    **_unknown: Never,
+) -> list[Output[TFloat32]]:
+    """`summaries` of `BoostedTreesMakeQuantileSummaries.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise BoostedTreesMakeQuantileSummaries._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TFloat32]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesMakeQuantileSummaries",
+                name,
+                float_values,
+                example_weights,
+                epsilon,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesMakeQuantileSummaries._call(
+        name, (float_values, example_weights, epsilon), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TInt32
 
 __all__ = ["BoostedTreesMakeStatsSummary", "boosted_trees_make_stats_summary"]
 
@@ -29,7 +40,7 @@ class BoostedTreesMakeStatsSummaryInputs(OpInputs):
     num_features: int
 
 
-class BoostedTreesMakeStatsSummary(Op):
+class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
     """TensorFlow's `BoostedTreesMakeStatsSummary`: `node_ids`, `gradients`,
     `hessians`, `bucketized_features_list` -> `stats_summary`.
 
@@ -47,9 +58,6 @@ class BoostedTreesMakeStatsSummary(Op):
     @property
     def inputs(self) -> BoostedTreesMakeStatsSummaryInputs:
         return BoostedTreesMakeStatsSummaryInputs(self)
-
-    def as_output(self) -> Output[TFloat32]:
-        return self.stats_summary
 
     @staticmethod
     def create(
@@ -75,12 +83,12 @@ class BoostedTreesMakeStatsSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesMakeStatsSummary = BoostedTreesMakeStatsSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesMakeStatsSummary = new(BoostedTreesMakeStatsSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.stats_summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesMakeStatsSummary",
                     None,
                     node_ids,
@@ -93,16 +101,17 @@ class BoostedTreesMakeStatsSummary(Op):
                     num_buckets,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (node_ids, gradients, hessians, bucketized_features_list),
             {"max_splits": max_splits, "num_buckets": num_buckets},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_make_stats_summary(
     node_ids: Operand[TInt32],
     gradients: Operand[TFloat32],
@@ -112,14 +121,35 @@ def boosted_trees_make_stats_summary(
     num_buckets: int,
     *,
     name: str | None = None,
-) -> BoostedTreesMakeStatsSummary:
-    """`BoostedTreesMakeStatsSummary.create` in the current scope."""
-    return BoostedTreesMakeStatsSummary.create(
-        Scope.current(name),
-        node_ids,
-        gradients,
-        hessians,
-        bucketized_features_list,
-        max_splits,
-        num_buckets,
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`stats_summary` of `BoostedTreesMakeStatsSummary.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesMakeStatsSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesMakeStatsSummary",
+                name,
+                node_ids,
+                gradients,
+                hessians,
+                bucketized_features_list,
+                "max_splits",
+                max_splits,
+                "num_buckets",
+                num_buckets,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesMakeStatsSummary._call(
+        name,
+        (node_ids, gradients, hessians, bucketized_features_list),
+        {"max_splits": max_splits, "num_buckets": num_buckets},
+        fast_path_error,
     )
+    return _result

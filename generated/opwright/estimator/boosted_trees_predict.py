@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
-        TFloat32,
         TInt32,
         TResource,
         TensorOperand,
@@ -33,7 +43,7 @@ class BoostedTreesPredictInputs(OpInputs):
     logits_dimension: int
 
 
-class BoostedTreesPredict(Op):
+class BoostedTreesPredict(TensorOp[TFloat32]):
     """TensorFlow's `BoostedTreesPredict`: `tree_ensemble_handle`,
     `bucketized_features` -> `logits`.
 
@@ -54,9 +64,6 @@ class BoostedTreesPredict(Op):
     def inputs(self) -> BoostedTreesPredictInputs:
         return BoostedTreesPredictInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.logits
-
     @staticmethod
     def create(
         scope: Scope,
@@ -75,12 +82,12 @@ class BoostedTreesPredict(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesPredict = BoostedTreesPredict()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesPredict = new(BoostedTreesPredict)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.logits = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesPredict",
                     None,
                     tree_ensemble_handle,
@@ -89,24 +96,48 @@ class BoostedTreesPredict(Op):
                     logits_dimension,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tree_ensemble_handle, bucketized_features),
             {"logits_dimension": logits_dimension},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_predict(
     tree_ensemble_handle: TensorOperand[TResource],
     bucketized_features: Sequence[Operand[TInt32]],
     logits_dimension: int,
     *,
     name: str | None = None,
-) -> BoostedTreesPredict:
-    """`BoostedTreesPredict.create` in the current scope."""
-    return BoostedTreesPredict.create(
-        Scope.current(name), tree_ensemble_handle, bucketized_features, logits_dimension
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`logits` of `BoostedTreesPredict.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesPredict._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesPredict",
+                name,
+                tree_ensemble_handle,
+                bucketized_features,
+                "logits_dimension",
+                logits_dimension,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesPredict._call(
+        name,
+        (tree_ensemble_handle, bucketized_features),
+        {"logits_dimension": logits_dimension},
+        fast_path_error,
     )
+    return _result

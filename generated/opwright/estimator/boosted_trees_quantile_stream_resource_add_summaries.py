@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
         TFloat32,
         TResource,
@@ -70,34 +81,55 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesQuantileStreamResourceAddSummaries = (
-            BoostedTreesQuantileStreamResourceAddSummaries()
+        op: BoostedTreesQuantileStreamResourceAddSummaries = new(
+            BoostedTreesQuantileStreamResourceAddSummaries
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceAddSummaries",
                     None,
                     quantile_stream_resource_handle,
                     summaries,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (quantile_stream_resource_handle, summaries), {}, refusal
+            scope, (quantile_stream_resource_handle, summaries), {}, fast_path_error
         )
 
 
+@explained
 def boosted_trees_quantile_stream_resource_add_summaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     summaries: Sequence[Operand[TFloat32]],
     *,
     name: str | None = None,
-) -> BoostedTreesQuantileStreamResourceAddSummaries:
-    """`BoostedTreesQuantileStreamResourceAddSummaries.create` in the current scope."""
-    return BoostedTreesQuantileStreamResourceAddSummaries.create(
-        Scope.current(name), quantile_stream_resource_handle, summaries
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `BoostedTreesQuantileStreamResourceAddSummaries.create` in the current scope.
+    """
+    if _unknown:
+        raise BoostedTreesQuantileStreamResourceAddSummaries._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesQuantileStreamResourceAddSummaries",
+                name,
+                quantile_stream_resource_handle,
+                summaries,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesQuantileStreamResourceAddSummaries._call(
+        name, (quantile_stream_resource_handle, summaries), {}, fast_path_error
     )
+    return _result

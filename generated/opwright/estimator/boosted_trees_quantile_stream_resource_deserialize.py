@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
         TFloat32,
         TResource,
@@ -70,34 +81,58 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesQuantileStreamResourceDeserialize = (
-            BoostedTreesQuantileStreamResourceDeserialize()
+        op: BoostedTreesQuantileStreamResourceDeserialize = new(
+            BoostedTreesQuantileStreamResourceDeserialize
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceDeserialize",
                     None,
                     quantile_stream_resource_handle,
                     bucket_boundaries,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (quantile_stream_resource_handle, bucket_boundaries), {}, refusal
+            scope,
+            (quantile_stream_resource_handle, bucket_boundaries),
+            {},
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_quantile_stream_resource_deserialize(
     quantile_stream_resource_handle: TensorOperand[TResource],
     bucket_boundaries: Sequence[Operand[TFloat32]],
     *,
     name: str | None = None,
-) -> BoostedTreesQuantileStreamResourceDeserialize:
-    """`BoostedTreesQuantileStreamResourceDeserialize.create` in the current scope."""
-    return BoostedTreesQuantileStreamResourceDeserialize.create(
-        Scope.current(name), quantile_stream_resource_handle, bucket_boundaries
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `BoostedTreesQuantileStreamResourceDeserialize.create` in the current scope.
+    """
+    if _unknown:
+        raise BoostedTreesQuantileStreamResourceDeserialize._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesQuantileStreamResourceDeserialize",
+                name,
+                quantile_stream_resource_handle,
+                bucket_boundaries,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesQuantileStreamResourceDeserialize._call(
+        name, (quantile_stream_resource_handle, bucket_boundaries), {}, fast_path_error
     )
+    return _result

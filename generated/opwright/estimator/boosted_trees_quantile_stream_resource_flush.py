@@ -5,13 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TResource, TensorOperand
+    from opwright_runtime.gencode import (
+        Operand,
+        Operation,
+        Output,
+        TInt64,
+        TResource,
+        TensorOperand,
+    )
     from typing_extensions import Self
 
 __all__ = [
@@ -83,15 +102,15 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesQuantileStreamResourceFlush = (
-            BoostedTreesQuantileStreamResourceFlush()
+        op: BoostedTreesQuantileStreamResourceFlush = new(
+            BoostedTreesQuantileStreamResourceFlush
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceFlush",
                     None,
                     quantile_stream_resource_handle,
@@ -100,13 +119,13 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
                     opts.generate_quantiles,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (quantile_stream_resource_handle, num_buckets),
             {"generate_quantiles": opts.generate_quantiles},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -114,21 +133,41 @@ DEFAULTS = BoostedTreesQuantileStreamResourceFlush.Options()
 MERGE = BoostedTreesQuantileStreamResourceFlush.Options.merge
 
 
+@explained
 def boosted_trees_quantile_stream_resource_flush(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_buckets: Operand[TInt64],
     *,
-    generate_quantiles: bool = default(False),
+    generate_quantiles: bool = False,
     name: str | None = None,
-) -> BoostedTreesQuantileStreamResourceFlush:
-    """`BoostedTreesQuantileStreamResourceFlush.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `BoostedTreesQuantileStreamResourceFlush.create` in the current scope, with
     BoostedTreesQuantileStreamResourceFlush.Options as keywords.
     """
-    return BoostedTreesQuantileStreamResourceFlush.create(
-        Scope.current(name),
-        quantile_stream_resource_handle,
-        num_buckets,
-        BoostedTreesQuantileStreamResourceFlush.Options(
-            generate_quantiles=generate_quantiles
-        ),
+    if _unknown:
+        raise BoostedTreesQuantileStreamResourceFlush._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesQuantileStreamResourceFlush",
+                name,
+                quantile_stream_resource_handle,
+                num_buckets,
+                "generate_quantiles",
+                flags[generate_quantiles],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesQuantileStreamResourceFlush._call(
+        name,
+        (quantile_stream_resource_handle, num_buckets),
+        {"generate_quantiles": generate_quantiles},
+        fast_path_error,
     )
+    return _result

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TFloat32, TResource, TensorOperand
+    from opwright_runtime.gencode import Output, TFloat32, TResource, TensorOperand
 
 __all__ = [
     "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
@@ -67,14 +77,14 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesQuantileStreamResourceGetBucketBoundaries = (
-            BoostedTreesQuantileStreamResourceGetBucketBoundaries()
+        op: BoostedTreesQuantileStreamResourceGetBucketBoundaries = new(
+            BoostedTreesQuantileStreamResourceGetBucketBoundaries
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.bucket_boundaries = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
                     None,
                     quantile_stream_resource_handle,
@@ -82,25 +92,49 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
                     num_features,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (quantile_stream_resource_handle,),
             {"num_features": num_features},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_features: int,
     *,
     name: str | None = None,
-) -> BoostedTreesQuantileStreamResourceGetBucketBoundaries:
-    """`BoostedTreesQuantileStreamResourceGetBucketBoundaries.create` in the current
+    **_unknown: Never,
+) -> list[Output[TFloat32]]:
+    """`bucket_boundaries` of
+    `BoostedTreesQuantileStreamResourceGetBucketBoundaries.create` in the current
     scope.
     """
-    return BoostedTreesQuantileStreamResourceGetBucketBoundaries.create(
-        Scope.current(name), quantile_stream_resource_handle, num_features
+    if _unknown:
+        raise BoostedTreesQuantileStreamResourceGetBucketBoundaries._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TFloat32]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
+                name,
+                quantile_stream_resource_handle,
+                "num_features",
+                num_features,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesQuantileStreamResourceGetBucketBoundaries._call(
+        name,
+        (quantile_stream_resource_handle,),
+        {"num_features": num_features},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = [
@@ -29,7 +41,7 @@ class BoostedTreesQuantileStreamResourceHandleOpInputs(OpInputs):
     shared_name: StringLike
 
 
-class BoostedTreesQuantileStreamResourceHandleOp(Op):
+class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
     """TensorFlow's `BoostedTreesQuantileStreamResourceHandleOp`: no inputs ->
     `resource`.
 
@@ -77,9 +89,6 @@ class BoostedTreesQuantileStreamResourceHandleOp(Op):
     def inputs(self) -> BoostedTreesQuantileStreamResourceHandleOpInputs:
         return BoostedTreesQuantileStreamResourceHandleOpInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.resource
-
     @staticmethod
     def create(
         scope: Scope, *options: Options
@@ -93,15 +102,15 @@ class BoostedTreesQuantileStreamResourceHandleOp(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesQuantileStreamResourceHandleOp = (
-            BoostedTreesQuantileStreamResourceHandleOp()
+        op: BoostedTreesQuantileStreamResourceHandleOp = new(
+            BoostedTreesQuantileStreamResourceHandleOp
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resource = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceHandleOp",
                     None,
                     "container",
@@ -110,13 +119,13 @@ class BoostedTreesQuantileStreamResourceHandleOp(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -124,18 +133,37 @@ DEFAULTS = BoostedTreesQuantileStreamResourceHandleOp.Options()
 MERGE = BoostedTreesQuantileStreamResourceHandleOp.Options.merge
 
 
+@explained
 def boosted_trees_quantile_stream_resource_handle_op(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> BoostedTreesQuantileStreamResourceHandleOp:
-    """`BoostedTreesQuantileStreamResourceHandleOp.create` in the current scope, with
-    BoostedTreesQuantileStreamResourceHandleOp.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`resource` of `BoostedTreesQuantileStreamResourceHandleOp.create` in the
+    current scope, with BoostedTreesQuantileStreamResourceHandleOp.Options as
+    keywords.
     """
-    return BoostedTreesQuantileStreamResourceHandleOp.create(
-        Scope.current(name),
-        BoostedTreesQuantileStreamResourceHandleOp.Options(
-            container=container, shared_name=shared_name
-        ),
+    if _unknown:
+        raise BoostedTreesQuantileStreamResourceHandleOp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesQuantileStreamResourceHandleOp",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesQuantileStreamResourceHandleOp._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

@@ -5,20 +5,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import (
+        Output,
+        TInt64,
+        TResource,
+        TString,
+        TensorOperand,
+    )
 
-__all__ = ["BoostedTreesSerializeEnsemble", "boosted_trees_serialize_ensemble"]
+__all__ = [
+    "BoostedTreesSerializeEnsemble",
+    "BoostedTreesSerializeEnsembleOutputs",
+    "boosted_trees_serialize_ensemble",
+]
 
 
 class BoostedTreesSerializeEnsembleInputs(OpInputs):
     """Inputs and attributes of BoostedTreesSerializeEnsemble in a graph."""
 
     tree_ensemble_handle: Output[TResource]
+
+
+class BoostedTreesSerializeEnsembleOutputs(NamedTuple):
+    """Outputs of BoostedTreesSerializeEnsemble, as `boosted_trees_serialize_ensemble` returns them."""
+
+    stamp_token: Output[TInt64]
+    tree_ensemble_serialized: Output[TString]
 
 
 class BoostedTreesSerializeEnsemble(Op):
@@ -39,6 +66,7 @@ class BoostedTreesSerializeEnsemble(Op):
     stamp_token: Output[TInt64]
     tree_ensemble_serialized: Output[TString]
     Inputs = BoostedTreesSerializeEnsembleInputs
+    Outputs = BoostedTreesSerializeEnsembleOutputs
 
     @property
     def inputs(self) -> BoostedTreesSerializeEnsembleInputs:
@@ -57,26 +85,48 @@ class BoostedTreesSerializeEnsemble(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesSerializeEnsemble = BoostedTreesSerializeEnsemble()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesSerializeEnsemble = new(BoostedTreesSerializeEnsemble)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.stamp_token, op.tree_ensemble_serialized = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesSerializeEnsemble",
                     None,
                     tree_ensemble_handle,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tree_ensemble_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tree_ensemble_handle,), {}, fast_path_error)
 
 
+@explained
 def boosted_trees_serialize_ensemble(
-    tree_ensemble_handle: TensorOperand[TResource], *, name: str | None = None
-) -> BoostedTreesSerializeEnsemble:
-    """`BoostedTreesSerializeEnsemble.create` in the current scope."""
-    return BoostedTreesSerializeEnsemble.create(
-        Scope.current(name), tree_ensemble_handle
+    tree_ensemble_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> BoostedTreesSerializeEnsembleOutputs:
+    """The outputs of `BoostedTreesSerializeEnsemble.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesSerializeEnsemble._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesSerializeEnsembleOutputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesSerializeEnsembleOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesSerializeEnsemble",
+                    name,
+                    tree_ensemble_handle,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesSerializeEnsemble._call(
+        name, (tree_ensemble_handle,), {}, fast_path_error
     )
+    return _result

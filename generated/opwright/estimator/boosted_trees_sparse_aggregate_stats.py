@@ -5,14 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
-__all__ = ["BoostedTreesSparseAggregateStats", "boosted_trees_sparse_aggregate_stats"]
+__all__ = [
+    "BoostedTreesSparseAggregateStats",
+    "BoostedTreesSparseAggregateStatsOutputs",
+    "boosted_trees_sparse_aggregate_stats",
+]
 
 
 class BoostedTreesSparseAggregateStatsInputs(OpInputs):
@@ -26,6 +40,14 @@ class BoostedTreesSparseAggregateStatsInputs(OpInputs):
     feature_shape: Output[TInt32]
     max_splits: int
     num_buckets: int
+
+
+class BoostedTreesSparseAggregateStatsOutputs(NamedTuple):
+    """Outputs of BoostedTreesSparseAggregateStats, as `boosted_trees_sparse_aggregate_stats` returns them."""
+
+    stats_summary_indices: Output[TInt32]
+    stats_summary_values: Output[TFloat32]
+    stats_summary_shape: Output[TInt32]
 
 
 class BoostedTreesSparseAggregateStats(Op):
@@ -47,6 +69,7 @@ class BoostedTreesSparseAggregateStats(Op):
     stats_summary_values: Output[TFloat32]
     stats_summary_shape: Output[TInt32]
     Inputs = BoostedTreesSparseAggregateStatsInputs
+    Outputs = BoostedTreesSparseAggregateStatsOutputs
 
     @property
     def inputs(self) -> BoostedTreesSparseAggregateStatsInputs:
@@ -80,16 +103,16 @@ class BoostedTreesSparseAggregateStats(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesSparseAggregateStats = BoostedTreesSparseAggregateStats()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesSparseAggregateStats = new(BoostedTreesSparseAggregateStats)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.stats_summary_indices,
                     op.stats_summary_values,
                     op.stats_summary_shape,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesSparseAggregateStats",
                     None,
                     node_ids,
@@ -104,8 +127,8 @@ class BoostedTreesSparseAggregateStats(Op):
                     num_buckets,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -117,10 +140,11 @@ class BoostedTreesSparseAggregateStats(Op):
                 feature_shape,
             ),
             {"max_splits": max_splits, "num_buckets": num_buckets},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_sparse_aggregate_stats(
     node_ids: Operand[TInt32],
     gradients: Operand[TFloat32],
@@ -132,16 +156,39 @@ def boosted_trees_sparse_aggregate_stats(
     num_buckets: int,
     *,
     name: str | None = None,
-) -> BoostedTreesSparseAggregateStats:
-    """`BoostedTreesSparseAggregateStats.create` in the current scope."""
-    return BoostedTreesSparseAggregateStats.create(
-        Scope.current(name),
-        node_ids,
-        gradients,
-        hessians,
-        feature_indices,
-        feature_values,
-        feature_shape,
-        max_splits,
-        num_buckets,
+    **_unknown: Never,
+) -> BoostedTreesSparseAggregateStatsOutputs:
+    """The outputs of `BoostedTreesSparseAggregateStats.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesSparseAggregateStats._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesSparseAggregateStatsOutputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesSparseAggregateStatsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesSparseAggregateStats",
+                    name,
+                    node_ids,
+                    gradients,
+                    hessians,
+                    feature_indices,
+                    feature_values,
+                    feature_shape,
+                    "max_splits",
+                    max_splits,
+                    "num_buckets",
+                    num_buckets,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesSparseAggregateStats._call(
+        name,
+        (node_ids, gradients, hessians, feature_indices, feature_values, feature_shape),
+        {"max_splits": max_splits, "num_buckets": num_buckets},
+        fast_path_error,
     )
+    return _result

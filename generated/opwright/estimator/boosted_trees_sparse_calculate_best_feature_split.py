@@ -5,17 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TString
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TString
     from typing_extensions import Self
 
 __all__ = [
     "BoostedTreesSparseCalculateBestFeatureSplit",
+    "BoostedTreesSparseCalculateBestFeatureSplitOutputs",
     "boosted_trees_sparse_calculate_best_feature_split",
 ]
 
@@ -35,6 +47,18 @@ class BoostedTreesSparseCalculateBestFeatureSplitInputs(OpInputs):
     min_node_weight: Output[TFloat32]
     logits_dimension: int
     split_type: Literal["inequality"]
+
+
+class BoostedTreesSparseCalculateBestFeatureSplitOutputs(NamedTuple):
+    """Outputs of BoostedTreesSparseCalculateBestFeatureSplit, as `boosted_trees_sparse_calculate_best_feature_split` returns them."""
+
+    node_ids: Output[TInt32]
+    gains: Output[TFloat32]
+    feature_dimensions: Output[TInt32]
+    thresholds: Output[TInt32]
+    left_node_contribs: Output[TFloat32]
+    right_node_contribs: Output[TFloat32]
+    split_with_default_directions: Output[TString]
 
 
 class BoostedTreesSparseCalculateBestFeatureSplit(Op):
@@ -75,6 +99,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
     right_node_contribs: Output[TFloat32]
     split_with_default_directions: Output[TString]
     Inputs = BoostedTreesSparseCalculateBestFeatureSplitInputs
+    Outputs = BoostedTreesSparseCalculateBestFeatureSplitOutputs
 
     class Options(OpOptions):
         """Optional attributes of BoostedTreesSparseCalculateBestFeatureSplit.
@@ -132,13 +157,13 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesSparseCalculateBestFeatureSplit = (
-            BoostedTreesSparseCalculateBestFeatureSplit()
+        op: BoostedTreesSparseCalculateBestFeatureSplit = new(
+            BoostedTreesSparseCalculateBestFeatureSplit
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.node_ids,
                     op.gains,
@@ -148,7 +173,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
                     op.right_node_contribs,
                     op.split_with_default_directions,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesSparseCalculateBestFeatureSplit",
                     None,
                     node_id_range,
@@ -165,8 +190,8 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
                     opts.split_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -180,7 +205,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
                 min_node_weight,
             ),
             {"logits_dimension": logits_dimension, "split_type": opts.split_type},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -188,6 +213,7 @@ DEFAULTS = BoostedTreesSparseCalculateBestFeatureSplit.Options()
 MERGE = BoostedTreesSparseCalculateBestFeatureSplit.Options.merge
 
 
+@explained
 def boosted_trees_sparse_calculate_best_feature_split(
     node_id_range: Operand[TInt32],
     stats_summary_indices: Operand[TInt32],
@@ -199,22 +225,55 @@ def boosted_trees_sparse_calculate_best_feature_split(
     min_node_weight: Operand[TFloat32],
     logits_dimension: int,
     *,
-    split_type: Literal["inequality"] = default("inequality"),
+    split_type: Literal["inequality"] = "inequality",
     name: str | None = None,
-) -> BoostedTreesSparseCalculateBestFeatureSplit:
-    """`BoostedTreesSparseCalculateBestFeatureSplit.create` in the current scope,
-    with BoostedTreesSparseCalculateBestFeatureSplit.Options as keywords.
+    **_unknown: Never,
+) -> BoostedTreesSparseCalculateBestFeatureSplitOutputs:
+    """The outputs of `BoostedTreesSparseCalculateBestFeatureSplit.create` in the
+    current scope, with BoostedTreesSparseCalculateBestFeatureSplit.Options as
+    keywords.
     """
-    return BoostedTreesSparseCalculateBestFeatureSplit.create(
-        Scope.current(name),
-        node_id_range,
-        stats_summary_indices,
-        stats_summary_values,
-        stats_summary_shape,
-        l1,
-        l2,
-        tree_complexity,
-        min_node_weight,
-        logits_dimension,
-        BoostedTreesSparseCalculateBestFeatureSplit.Options(split_type=split_type),
+    if _unknown:
+        raise BoostedTreesSparseCalculateBestFeatureSplit._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesSparseCalculateBestFeatureSplitOutputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesSparseCalculateBestFeatureSplitOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesSparseCalculateBestFeatureSplit",
+                    name,
+                    node_id_range,
+                    stats_summary_indices,
+                    stats_summary_values,
+                    stats_summary_shape,
+                    l1,
+                    l2,
+                    tree_complexity,
+                    min_node_weight,
+                    "logits_dimension",
+                    logits_dimension,
+                    "split_type",
+                    split_type,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesSparseCalculateBestFeatureSplit._call(
+        name,
+        (
+            node_id_range,
+            stats_summary_indices,
+            stats_summary_values,
+            stats_summary_shape,
+            l1,
+            l2,
+            tree_complexity,
+            min_node_weight,
+        ),
+        {"logits_dimension": logits_dimension, "split_type": split_type},
+        fast_path_error,
     )
+    return _result

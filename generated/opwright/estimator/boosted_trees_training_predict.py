@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         TFloat32,
@@ -21,7 +31,11 @@ if TYPE_CHECKING:
         TensorOperand,
     )
 
-__all__ = ["BoostedTreesTrainingPredict", "boosted_trees_training_predict"]
+__all__ = [
+    "BoostedTreesTrainingPredict",
+    "BoostedTreesTrainingPredictOutputs",
+    "boosted_trees_training_predict",
+]
 
 
 class BoostedTreesTrainingPredictInputs(OpInputs):
@@ -33,6 +47,14 @@ class BoostedTreesTrainingPredictInputs(OpInputs):
     bucketized_features: list[Output[TInt32]]
     num_bucketized_features: int
     logits_dimension: int
+
+
+class BoostedTreesTrainingPredictOutputs(NamedTuple):
+    """Outputs of BoostedTreesTrainingPredict, as `boosted_trees_training_predict` returns them."""
+
+    partial_logits: Output[TFloat32]
+    tree_ids: Output[TInt32]
+    node_ids: Output[TInt32]
 
 
 class BoostedTreesTrainingPredict(Op):
@@ -56,6 +78,7 @@ class BoostedTreesTrainingPredict(Op):
     tree_ids: Output[TInt32]
     node_ids: Output[TInt32]
     Inputs = BoostedTreesTrainingPredictInputs
+    Outputs = BoostedTreesTrainingPredictOutputs
 
     @property
     def inputs(self) -> BoostedTreesTrainingPredictInputs:
@@ -83,12 +106,12 @@ class BoostedTreesTrainingPredict(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesTrainingPredict = BoostedTreesTrainingPredict()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesTrainingPredict = new(BoostedTreesTrainingPredict)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.partial_logits, op.tree_ids, op.node_ids = execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesTrainingPredict",
                     None,
                     tree_ensemble_handle,
@@ -99,8 +122,8 @@ class BoostedTreesTrainingPredict(Op):
                     logits_dimension,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -110,10 +133,11 @@ class BoostedTreesTrainingPredict(Op):
                 bucketized_features,
             ),
             {"logits_dimension": logits_dimension},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_training_predict(
     tree_ensemble_handle: TensorOperand[TResource],
     cached_tree_ids: Operand[TInt32],
@@ -122,13 +146,35 @@ def boosted_trees_training_predict(
     logits_dimension: int,
     *,
     name: str | None = None,
-) -> BoostedTreesTrainingPredict:
-    """`BoostedTreesTrainingPredict.create` in the current scope."""
-    return BoostedTreesTrainingPredict.create(
-        Scope.current(name),
-        tree_ensemble_handle,
-        cached_tree_ids,
-        cached_node_ids,
-        bucketized_features,
-        logits_dimension,
+    **_unknown: Never,
+) -> BoostedTreesTrainingPredictOutputs:
+    """The outputs of `BoostedTreesTrainingPredict.create` in the current scope."""
+    if _unknown:
+        raise BoostedTreesTrainingPredict._unknown(_unknown)
+    fast_path_error = None
+    _result: BoostedTreesTrainingPredictOutputs
+    if executing_eagerly():
+        try:
+            _result = BoostedTreesTrainingPredictOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BoostedTreesTrainingPredict",
+                    name,
+                    tree_ensemble_handle,
+                    cached_tree_ids,
+                    cached_node_ids,
+                    bucketized_features,
+                    "logits_dimension",
+                    logits_dimension,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesTrainingPredict._call(
+        name,
+        (tree_ensemble_handle, cached_tree_ids, cached_node_ids, bucketized_features),
+        {"logits_dimension": logits_dimension},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
         TFloat32,
         TInt32,
@@ -90,12 +101,12 @@ class BoostedTreesUpdateEnsemble(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesUpdateEnsemble = BoostedTreesUpdateEnsemble()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BoostedTreesUpdateEnsemble = new(BoostedTreesUpdateEnsemble)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesUpdateEnsemble",
                     None,
                     tree_ensemble_handle,
@@ -111,8 +122,8 @@ class BoostedTreesUpdateEnsemble(Op):
                     pruning_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -127,10 +138,11 @@ class BoostedTreesUpdateEnsemble(Op):
                 learning_rate,
             ),
             {"pruning_mode": pruning_mode},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def boosted_trees_update_ensemble(
     tree_ensemble_handle: TensorOperand[TResource],
     feature_ids: Operand[TInt32],
@@ -144,18 +156,50 @@ def boosted_trees_update_ensemble(
     pruning_mode: int,
     *,
     name: str | None = None,
-) -> BoostedTreesUpdateEnsemble:
-    """`BoostedTreesUpdateEnsemble.create` in the current scope."""
-    return BoostedTreesUpdateEnsemble.create(
-        Scope.current(name),
-        tree_ensemble_handle,
-        feature_ids,
-        node_ids,
-        gains,
-        thresholds,
-        left_node_contribs,
-        right_node_contribs,
-        max_depth,
-        learning_rate,
-        pruning_mode,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `BoostedTreesUpdateEnsemble.create`
+    in the current scope.
+    """
+    if _unknown:
+        raise BoostedTreesUpdateEnsemble._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesUpdateEnsemble",
+                name,
+                tree_ensemble_handle,
+                feature_ids,
+                node_ids,
+                gains,
+                thresholds,
+                left_node_contribs,
+                right_node_contribs,
+                max_depth,
+                learning_rate,
+                "pruning_mode",
+                pruning_mode,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesUpdateEnsemble._call(
+        name,
+        (
+            tree_ensemble_handle,
+            feature_ids,
+            node_ids,
+            gains,
+            thresholds,
+            left_node_contribs,
+            right_node_contribs,
+            max_depth,
+            learning_rate,
+        ),
+        {"pruning_mode": pruning_mode},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TFloat32,
         TInt32,
         TResource,
@@ -97,7 +110,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
         thresholds: Sequence[Operand[TInt32]],
         left_node_contribs: Sequence[Operand[TFloat32]],
         right_node_contribs: Sequence[Operand[TFloat32]],
-        split_types: Sequence[Operand[TString]],
+        split_types: Sequence[StringOperand],
         max_depth: Operand[TInt32],
         learning_rate: Operand[TFloat32],
         pruning_mode: Operand[TInt32],
@@ -124,13 +137,13 @@ class BoostedTreesUpdateEnsembleV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BoostedTreesUpdateEnsembleV2 = BoostedTreesUpdateEnsembleV2()
+        op: BoostedTreesUpdateEnsembleV2 = new(BoostedTreesUpdateEnsembleV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "BoostedTreesUpdateEnsembleV2",
                     None,
                     tree_ensemble_handle,
@@ -149,8 +162,8 @@ class BoostedTreesUpdateEnsembleV2(Op):
                     opts.logits_dimension,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -168,7 +181,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
                 pruning_mode,
             ),
             {"logits_dimension": opts.logits_dimension},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -176,6 +189,7 @@ DEFAULTS = BoostedTreesUpdateEnsembleV2.Options()
 MERGE = BoostedTreesUpdateEnsembleV2.Options.merge
 
 
+@explained
 def boosted_trees_update_ensemble_v2(
     tree_ensemble_handle: TensorOperand[TResource],
     feature_ids: Sequence[Operand[TInt32]],
@@ -185,30 +199,64 @@ def boosted_trees_update_ensemble_v2(
     thresholds: Sequence[Operand[TInt32]],
     left_node_contribs: Sequence[Operand[TFloat32]],
     right_node_contribs: Sequence[Operand[TFloat32]],
-    split_types: Sequence[Operand[TString]],
+    split_types: Sequence[StringOperand],
     max_depth: Operand[TInt32],
     learning_rate: Operand[TFloat32],
     pruning_mode: Operand[TInt32],
     *,
-    logits_dimension: int = default(1),
+    logits_dimension: int = 1,
     name: str | None = None,
-) -> BoostedTreesUpdateEnsembleV2:
-    """`BoostedTreesUpdateEnsembleV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `BoostedTreesUpdateEnsembleV2.create` in the current scope, with
     BoostedTreesUpdateEnsembleV2.Options as keywords.
     """
-    return BoostedTreesUpdateEnsembleV2.create(
-        Scope.current(name),
-        tree_ensemble_handle,
-        feature_ids,
-        dimension_ids,
-        node_ids,
-        gains,
-        thresholds,
-        left_node_contribs,
-        right_node_contribs,
-        split_types,
-        max_depth,
-        learning_rate,
-        pruning_mode,
-        BoostedTreesUpdateEnsembleV2.Options(logits_dimension=logits_dimension),
+    if _unknown:
+        raise BoostedTreesUpdateEnsembleV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BoostedTreesUpdateEnsembleV2",
+                name,
+                tree_ensemble_handle,
+                feature_ids,
+                dimension_ids,
+                node_ids,
+                gains,
+                thresholds,
+                left_node_contribs,
+                right_node_contribs,
+                split_types,
+                max_depth,
+                learning_rate,
+                pruning_mode,
+                "logits_dimension",
+                logits_dimension,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BoostedTreesUpdateEnsembleV2._call(
+        name,
+        (
+            tree_ensemble_handle,
+            feature_ids,
+            dimension_ids,
+            node_ids,
+            gains,
+            thresholds,
+            left_node_contribs,
+            right_node_contribs,
+            split_types,
+            max_depth,
+            learning_rate,
+            pruning_mode,
+        ),
+        {"logits_dimension": logits_dimension},
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TBool, TResource, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["IsBoostedTreesEnsembleInitialized", "is_boosted_trees_ensemble_initialized"]
 
@@ -21,7 +32,7 @@ class IsBoostedTreesEnsembleInitializedInputs(OpInputs):
     tree_ensemble_handle: Output[TResource]
 
 
-class IsBoostedTreesEnsembleInitialized(Op):
+class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
     """TensorFlow's `IsBoostedTreesEnsembleInitialized`: `tree_ensemble_handle` ->
     `is_initialized`.
 
@@ -42,9 +53,6 @@ class IsBoostedTreesEnsembleInitialized(Op):
     def inputs(self) -> IsBoostedTreesEnsembleInitializedInputs:
         return IsBoostedTreesEnsembleInitializedInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.is_initialized
-
     @staticmethod
     def create(
         scope: Scope, tree_ensemble_handle: TensorOperand[TResource]
@@ -58,26 +66,48 @@ class IsBoostedTreesEnsembleInitialized(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsBoostedTreesEnsembleInitialized = IsBoostedTreesEnsembleInitialized()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IsBoostedTreesEnsembleInitialized = new(IsBoostedTreesEnsembleInitialized)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.is_initialized = execute(
-                    context._context,
+                    context[CURRENT],
                     "IsBoostedTreesEnsembleInitialized",
                     None,
                     tree_ensemble_handle,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tree_ensemble_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tree_ensemble_handle,), {}, fast_path_error)
 
 
+@explained
 def is_boosted_trees_ensemble_initialized(
-    tree_ensemble_handle: TensorOperand[TResource], *, name: str | None = None
-) -> IsBoostedTreesEnsembleInitialized:
-    """`IsBoostedTreesEnsembleInitialized.create` in the current scope."""
-    return IsBoostedTreesEnsembleInitialized.create(
-        Scope.current(name), tree_ensemble_handle
+    tree_ensemble_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`is_initialized` of `IsBoostedTreesEnsembleInitialized.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise IsBoostedTreesEnsembleInitialized._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IsBoostedTreesEnsembleInitialized",
+                name,
+                tree_ensemble_handle,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IsBoostedTreesEnsembleInitialized._call(
+        name, (tree_ensemble_handle,), {}, fast_path_error
     )
+    return _result

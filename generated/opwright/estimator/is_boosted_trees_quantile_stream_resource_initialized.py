@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TBool, TResource, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = [
     "IsBoostedTreesQuantileStreamResourceInitialized",
@@ -26,7 +37,7 @@ class IsBoostedTreesQuantileStreamResourceInitializedInputs(OpInputs):
     quantile_stream_resource_handle: Output[TResource]
 
 
-class IsBoostedTreesQuantileStreamResourceInitialized(Op):
+class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
     """TensorFlow's `IsBoostedTreesQuantileStreamResourceInitialized`:
     `quantile_stream_resource_handle` -> `is_initialized`.
 
@@ -48,9 +59,6 @@ class IsBoostedTreesQuantileStreamResourceInitialized(Op):
     def inputs(self) -> IsBoostedTreesQuantileStreamResourceInitializedInputs:
         return IsBoostedTreesQuantileStreamResourceInitializedInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.is_initialized
-
     @staticmethod
     def create(
         scope: Scope, quantile_stream_resource_handle: TensorOperand[TResource]
@@ -64,30 +72,50 @@ class IsBoostedTreesQuantileStreamResourceInitialized(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsBoostedTreesQuantileStreamResourceInitialized = (
-            IsBoostedTreesQuantileStreamResourceInitialized()
+        op: IsBoostedTreesQuantileStreamResourceInitialized = new(
+            IsBoostedTreesQuantileStreamResourceInitialized
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.is_initialized = execute(
-                    context._context,
+                    context[CURRENT],
                     "IsBoostedTreesQuantileStreamResourceInitialized",
                     None,
                     quantile_stream_resource_handle,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (quantile_stream_resource_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (quantile_stream_resource_handle,), {}, fast_path_error)
 
 
+@explained
 def is_boosted_trees_quantile_stream_resource_initialized(
     quantile_stream_resource_handle: TensorOperand[TResource],
     *,
     name: str | None = None,
-) -> IsBoostedTreesQuantileStreamResourceInitialized:
-    """`IsBoostedTreesQuantileStreamResourceInitialized.create` in the current scope."""
-    return IsBoostedTreesQuantileStreamResourceInitialized.create(
-        Scope.current(name), quantile_stream_resource_handle
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`is_initialized` of `IsBoostedTreesQuantileStreamResourceInitialized.create`
+    in the current scope.
+    """
+    if _unknown:
+        raise IsBoostedTreesQuantileStreamResourceInitialized._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IsBoostedTreesQuantileStreamResourceInitialized",
+                name,
+                quantile_stream_resource_handle,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IsBoostedTreesQuantileStreamResourceInitialized._call(
+        name, (quantile_stream_resource_handle,), {}, fast_path_error
     )
+    return _result

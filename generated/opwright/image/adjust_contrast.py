@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
-        TFloat32,
         TFloat64,
         TSigned,
         TUint8,
@@ -37,7 +46,7 @@ class AdjustContrastInputs(OpInputs):
     T: DType
 
 
-class AdjustContrast(Op):
+class AdjustContrast(TensorOp[TFloat32]):
     """TensorFlow's `AdjustContrast`: `images`, `contrast_factor`, `min_value`,
     `max_value` -> `output`.
 
@@ -59,9 +68,6 @@ class AdjustContrast(Op):
     @property
     def inputs(self) -> AdjustContrastInputs:
         return AdjustContrastInputs(self)
-
-    def as_output(self) -> Output[TFloat32]:
-        return self.output
 
     @staticmethod
     @deprecated(
@@ -87,12 +93,12 @@ class AdjustContrast(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AdjustContrast = AdjustContrast()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AdjustContrast = new(AdjustContrast)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "AdjustContrast",
                     None,
                     images,
@@ -101,10 +107,10 @@ class AdjustContrast(Op):
                     max_value,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (images, contrast_factor, min_value, max_value), {}, refusal
+            scope, (images, contrast_factor, min_value, max_value), {}, fast_path_error
         )
 
 
@@ -112,6 +118,7 @@ class AdjustContrast(Op):
     "AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.",
     category=None,
 )
+@explained
 def adjust_contrast(
     images: Operand[U],
     contrast_factor: Operand[TFloat32],
@@ -119,8 +126,28 @@ def adjust_contrast(
     max_value: Operand[TFloat32],
     *,
     name: str | None = None,
-) -> AdjustContrast:
-    """`AdjustContrast.create` in the current scope."""
-    return AdjustContrast.create(
-        Scope.current(name), images, contrast_factor, min_value, max_value
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`output` of `AdjustContrast.create` in the current scope."""
+    if _unknown:
+        raise AdjustContrast._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AdjustContrast",
+                name,
+                images,
+                contrast_factor,
+                min_value,
+                max_value,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AdjustContrast._call(
+        name, (images, contrast_factor, min_value, max_value), {}, fast_path_error
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class AdjustContrastv2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class AdjustContrastv2(Op, Generic[T]):
+class AdjustContrastv2(TensorOp[T]):
     """TensorFlow's `AdjustContrastv2`: `images`, `contrast_factor` -> `output`.
 
     TensorFlow's own text: `AdjustContrastv2.tensorflow_doc()`.
@@ -54,9 +63,6 @@ class AdjustContrastv2(Op, Generic[T]):
     def inputs(self) -> AdjustContrastv2Inputs[T]:
         return AdjustContrastv2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[U], contrast_factor: Operand[TFloat32]
@@ -71,21 +77,41 @@ class AdjustContrastv2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AdjustContrastv2[U] = AdjustContrastv2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AdjustContrastv2[U] = new(AdjustContrastv2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "AdjustContrastv2", None, images, contrast_factor
+                    context[CURRENT], "AdjustContrastv2", None, images, contrast_factor
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images, contrast_factor), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images, contrast_factor), {}, fast_path_error)
 
 
+@explained
 def adjust_contrastv2(
-    images: Operand[U], contrast_factor: Operand[TFloat32], *, name: str | None = None
-) -> AdjustContrastv2[U]:
-    """`AdjustContrastv2.create` in the current scope."""
-    return AdjustContrastv2.create(Scope.current(name), images, contrast_factor)
+    images: Operand[U],
+    contrast_factor: Operand[TFloat32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `AdjustContrastv2.create` in the current scope."""
+    if _unknown:
+        raise AdjustContrastv2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "AdjustContrastv2", name, images, contrast_factor
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AdjustContrastv2._call(
+        name, (images, contrast_factor), {}, fast_path_error
+    )
+    return _result

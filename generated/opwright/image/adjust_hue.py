@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class AdjustHueInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class AdjustHue(Op, Generic[T]):
+class AdjustHue(TensorOp[T]):
     """TensorFlow's `AdjustHue`: `images`, `delta` -> `output`.
 
     TensorFlow's own text: `AdjustHue.tensorflow_doc()`.
@@ -54,9 +63,6 @@ class AdjustHue(Op, Generic[T]):
     def inputs(self) -> AdjustHueInputs[T]:
         return AdjustHueInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[U], delta: Operand[TFloat32]
@@ -71,19 +77,35 @@ class AdjustHue(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AdjustHue[U] = AdjustHue()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "AdjustHue", None, images, delta)
+        op: AdjustHue[U] = new(AdjustHue)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "AdjustHue", None, images, delta)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images, delta), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images, delta), {}, fast_path_error)
 
 
+@explained
 def adjust_hue(
-    images: Operand[U], delta: Operand[TFloat32], *, name: str | None = None
-) -> AdjustHue[U]:
-    """`AdjustHue.create` in the current scope."""
-    return AdjustHue.create(Scope.current(name), images, delta)
+    images: Operand[U],
+    delta: Operand[TFloat32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `AdjustHue.create` in the current scope."""
+    if _unknown:
+        raise AdjustHue._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "AdjustHue", name, images, delta)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AdjustHue._call(name, (images, delta), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class AdjustSaturationInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class AdjustSaturation(Op, Generic[T]):
+class AdjustSaturation(TensorOp[T]):
     """TensorFlow's `AdjustSaturation`: `images`, `scale` -> `output`.
 
     TensorFlow's own text: `AdjustSaturation.tensorflow_doc()`.
@@ -54,9 +63,6 @@ class AdjustSaturation(Op, Generic[T]):
     def inputs(self) -> AdjustSaturationInputs[T]:
         return AdjustSaturationInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[U], scale: Operand[TFloat32]
@@ -71,21 +77,37 @@ class AdjustSaturation(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AdjustSaturation[U] = AdjustSaturation()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AdjustSaturation[U] = new(AdjustSaturation)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "AdjustSaturation", None, images, scale
+                    context[CURRENT], "AdjustSaturation", None, images, scale
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images, scale), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images, scale), {}, fast_path_error)
 
 
+@explained
 def adjust_saturation(
-    images: Operand[U], scale: Operand[TFloat32], *, name: str | None = None
-) -> AdjustSaturation[U]:
-    """`AdjustSaturation.create` in the current scope."""
-    return AdjustSaturation.create(Scope.current(name), images, scale)
+    images: Operand[U],
+    scale: Operand[TFloat32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `AdjustSaturation.create` in the current scope."""
+    if _unknown:
+        raise AdjustSaturation._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "AdjustSaturation", name, images, scale)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AdjustSaturation._call(name, (images, scale), {}, fast_path_error)
+    return _result

@@ -5,16 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
     from typing_extensions import Self
 
-__all__ = ["CombinedNonMaxSuppression", "combined_non_max_suppression"]
+__all__ = [
+    "CombinedNonMaxSuppression",
+    "CombinedNonMaxSuppressionOutputs",
+    "combined_non_max_suppression",
+]
 
 
 class CombinedNonMaxSuppressionInputs(OpInputs):
@@ -28,6 +44,15 @@ class CombinedNonMaxSuppressionInputs(OpInputs):
     score_threshold: Output[TFloat32]
     pad_per_class: bool
     clip_boxes: bool
+
+
+class CombinedNonMaxSuppressionOutputs(NamedTuple):
+    """Outputs of CombinedNonMaxSuppression, as `combined_non_max_suppression` returns them."""
+
+    nmsed_boxes: Output[TFloat32]
+    nmsed_scores: Output[TFloat32]
+    nmsed_classes: Output[TFloat32]
+    valid_detections: Output[TInt32]
 
 
 class CombinedNonMaxSuppression(Op):
@@ -52,6 +77,7 @@ class CombinedNonMaxSuppression(Op):
     nmsed_classes: Output[TFloat32]
     valid_detections: Output[TInt32]
     Inputs = CombinedNonMaxSuppressionInputs
+    Outputs = CombinedNonMaxSuppressionOutputs
 
     class Options(OpOptions):
         """Optional attributes of CombinedNonMaxSuppression.
@@ -109,18 +135,18 @@ class CombinedNonMaxSuppression(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CombinedNonMaxSuppression = CombinedNonMaxSuppression()
+        op: CombinedNonMaxSuppression = new(CombinedNonMaxSuppression)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.nmsed_boxes,
                     op.nmsed_scores,
                     op.nmsed_classes,
                     op.valid_detections,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CombinedNonMaxSuppression",
                     None,
                     boxes,
@@ -135,8 +161,8 @@ class CombinedNonMaxSuppression(Op):
                     opts.clip_boxes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -148,7 +174,7 @@ class CombinedNonMaxSuppression(Op):
                 score_threshold,
             ),
             {"pad_per_class": opts.pad_per_class, "clip_boxes": opts.clip_boxes},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -156,6 +182,7 @@ DEFAULTS = CombinedNonMaxSuppression.Options()
 MERGE = CombinedNonMaxSuppression.Options.merge
 
 
+@explained
 def combined_non_max_suppression(
     boxes: Operand[TFloat32],
     scores: Operand[TFloat32],
@@ -164,22 +191,51 @@ def combined_non_max_suppression(
     iou_threshold: Operand[TFloat32],
     score_threshold: Operand[TFloat32],
     *,
-    pad_per_class: bool = default(False),
-    clip_boxes: bool = default(True),
+    pad_per_class: bool = False,
+    clip_boxes: bool = True,
     name: str | None = None,
-) -> CombinedNonMaxSuppression:
-    """`CombinedNonMaxSuppression.create` in the current scope, with
+    **_unknown: Never,
+) -> CombinedNonMaxSuppressionOutputs:
+    """The outputs of `CombinedNonMaxSuppression.create` in the current scope, with
     CombinedNonMaxSuppression.Options as keywords.
     """
-    return CombinedNonMaxSuppression.create(
-        Scope.current(name),
-        boxes,
-        scores,
-        max_output_size_per_class,
-        max_total_size,
-        iou_threshold,
-        score_threshold,
-        CombinedNonMaxSuppression.Options(
-            pad_per_class=pad_per_class, clip_boxes=clip_boxes
+    if _unknown:
+        raise CombinedNonMaxSuppression._unknown(_unknown)
+    fast_path_error = None
+    _result: CombinedNonMaxSuppressionOutputs
+    if executing_eagerly():
+        try:
+            _result = CombinedNonMaxSuppressionOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CombinedNonMaxSuppression",
+                    name,
+                    boxes,
+                    scores,
+                    max_output_size_per_class,
+                    max_total_size,
+                    iou_threshold,
+                    score_threshold,
+                    "pad_per_class",
+                    flags[pad_per_class],
+                    "clip_boxes",
+                    flags[clip_boxes],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CombinedNonMaxSuppression._call(
+        name,
+        (
+            boxes,
+            scores,
+            max_output_size_per_class,
+            max_total_size,
+            iou_threshold,
+            score_threshold,
         ),
+        {"pad_per_class": pad_per_class, "clip_boxes": clip_boxes},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
         TFloat16,
-        TFloat32,
         TFloat64,
         TInt32,
         TSigned,
@@ -48,7 +58,7 @@ class CropAndResizeInputs(OpInputs):
     extrapolation_value: float
 
 
-class CropAndResize(Op):
+class CropAndResize(TensorOp[TFloat32]):
     """TensorFlow's `CropAndResize`: `image`, `boxes`, `box_ind`, `crop_size` ->
     `crops`.
 
@@ -95,9 +105,6 @@ class CropAndResize(Op):
     def inputs(self) -> CropAndResizeInputs:
         return CropAndResizeInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.crops
-
     @staticmethod
     def create(
         scope: Scope,
@@ -120,13 +127,13 @@ class CropAndResize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CropAndResize = CropAndResize()
+        op: CropAndResize = new(CropAndResize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.crops = execute(
-                    context._context,
+                    context[CURRENT],
                     "CropAndResize",
                     None,
                     image,
@@ -139,13 +146,13 @@ class CropAndResize(Op):
                     opts.extrapolation_value,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (image, boxes, box_ind, crop_size),
             {"method": opts.method, "extrapolation_value": opts.extrapolation_value},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,24 +160,47 @@ DEFAULTS = CropAndResize.Options()
 MERGE = CropAndResize.Options.merge
 
 
+@explained
 def crop_and_resize(
     image: Operand[U],
     boxes: Operand[TFloat32],
     box_ind: Operand[TInt32],
     crop_size: Operand[TInt32],
     *,
-    method: Literal["bilinear", "nearest"] = default("bilinear"),
-    extrapolation_value: float = default(0.0),
+    method: Literal["bilinear", "nearest"] = "bilinear",
+    extrapolation_value: float = 0.0,
     name: str | None = None,
-) -> CropAndResize:
-    """`CropAndResize.create` in the current scope, with CropAndResize.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`crops` of `CropAndResize.create` in the current scope, with
+    CropAndResize.Options as keywords.
     """
-    return CropAndResize.create(
-        Scope.current(name),
-        image,
-        boxes,
-        box_ind,
-        crop_size,
-        CropAndResize.Options(method=method, extrapolation_value=extrapolation_value),
+    if _unknown:
+        raise CropAndResize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CropAndResize",
+                name,
+                image,
+                boxes,
+                box_ind,
+                crop_size,
+                "method",
+                method,
+                "extrapolation_value",
+                extrapolation_value,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CropAndResize._call(
+        name,
+        (image, boxes, box_ind, crop_size),
+        {"method": method, "extrapolation_value": extrapolation_value},
+        fast_path_error,
     )
+    return _result

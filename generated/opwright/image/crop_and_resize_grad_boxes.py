@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
         TFloat16,
-        TFloat32,
         TFloat64,
         TInt32,
         TSigned,
@@ -47,7 +57,7 @@ class CropAndResizeGradBoxesInputs(OpInputs):
     method: Literal["bilinear"]
 
 
-class CropAndResizeGradBoxes(Op):
+class CropAndResizeGradBoxes(TensorOp[TFloat32]):
     """TensorFlow's `CropAndResizeGradBoxes`: `grads`, `image`, `boxes`, `box_ind` ->
     `output`.
 
@@ -88,9 +98,6 @@ class CropAndResizeGradBoxes(Op):
     def inputs(self) -> CropAndResizeGradBoxesInputs:
         return CropAndResizeGradBoxesInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -113,13 +120,13 @@ class CropAndResizeGradBoxes(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CropAndResizeGradBoxes = CropAndResizeGradBoxes()
+        op: CropAndResizeGradBoxes = new(CropAndResizeGradBoxes)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "CropAndResizeGradBoxes",
                     None,
                     grads,
@@ -130,10 +137,13 @@ class CropAndResizeGradBoxes(Op):
                     opts.method,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (grads, image, boxes, box_ind), {"method": opts.method}, refusal
+            scope,
+            (grads, image, boxes, box_ind),
+            {"method": opts.method},
+            fast_path_error,
         )
 
 
@@ -141,23 +151,41 @@ DEFAULTS = CropAndResizeGradBoxes.Options()
 MERGE = CropAndResizeGradBoxes.Options.merge
 
 
+@explained
 def crop_and_resize_grad_boxes(
     grads: Operand[TFloat32],
     image: Operand[U],
     boxes: Operand[TFloat32],
     box_ind: Operand[TInt32],
     *,
-    method: Literal["bilinear"] = default("bilinear"),
+    method: Literal["bilinear"] = "bilinear",
     name: str | None = None,
-) -> CropAndResizeGradBoxes:
-    """`CropAndResizeGradBoxes.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`output` of `CropAndResizeGradBoxes.create` in the current scope, with
     CropAndResizeGradBoxes.Options as keywords.
     """
-    return CropAndResizeGradBoxes.create(
-        Scope.current(name),
-        grads,
-        image,
-        boxes,
-        box_ind,
-        CropAndResizeGradBoxes.Options(method=method),
+    if _unknown:
+        raise CropAndResizeGradBoxes._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CropAndResizeGradBoxes",
+                name,
+                grads,
+                image,
+                boxes,
+                box_ind,
+                "method",
+                method,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CropAndResizeGradBoxes._call(
+        name, (grads, image, boxes, box_ind), {"method": method}, fast_path_error
     )
+    return _result

@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -43,7 +53,7 @@ class CropAndResizeGradImageInputs(OpInputs):
     method: Literal["bilinear", "nearest"]
 
 
-class CropAndResizeGradImage(Op, Generic[T]):
+class CropAndResizeGradImage(TensorOp[T]):
     """TensorFlow's `CropAndResizeGradImage`: `grads`, `boxes`, `box_ind`,
     `image_size` -> `output`.
 
@@ -84,9 +94,6 @@ class CropAndResizeGradImage(Op, Generic[T]):
     def inputs(self) -> CropAndResizeGradImageInputs:
         return CropAndResizeGradImageInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -111,13 +118,13 @@ class CropAndResizeGradImage(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CropAndResizeGradImage[U] = CropAndResizeGradImage()
+        op: CropAndResizeGradImage[U] = new(CropAndResizeGradImage)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "CropAndResizeGradImage",
                     None,
                     grads,
@@ -130,13 +137,13 @@ class CropAndResizeGradImage(Op, Generic[T]):
                     opts.method,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (grads, boxes, box_ind, image_size),
             {"T": T, "method": opts.method},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,6 +151,7 @@ DEFAULTS = CropAndResizeGradImage.Options()
 MERGE = CropAndResizeGradImage.Options.merge
 
 
+@explained
 def crop_and_resize_grad_image(
     grads: Operand[TFloat32],
     boxes: Operand[TFloat32],
@@ -151,18 +159,39 @@ def crop_and_resize_grad_image(
     image_size: Operand[TInt32],
     T: type[U] | DTypeLike,
     *,
-    method: Literal["bilinear", "nearest"] = default("bilinear"),
+    method: Literal["bilinear", "nearest"] = "bilinear",
     name: str | None = None,
-) -> CropAndResizeGradImage[U]:
-    """`CropAndResizeGradImage.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `CropAndResizeGradImage.create` in the current scope, with
     CropAndResizeGradImage.Options as keywords.
     """
-    return CropAndResizeGradImage.create(
-        Scope.current(name),
-        grads,
-        boxes,
-        box_ind,
-        image_size,
-        T,
-        CropAndResizeGradImage.Options(method=method),
+    if _unknown:
+        raise CropAndResizeGradImage._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CropAndResizeGradImage",
+                name,
+                grads,
+                boxes,
+                box_ind,
+                image_size,
+                "T",
+                as_dtype(T),
+                "method",
+                method,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CropAndResizeGradImage._call(
+        name,
+        (grads, boxes, box_ind, image_size),
+        {"T": T, "method": method},
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint8,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TInt32,
         TString,
-        TUint8,
     )
     from typing_extensions import Self
 
@@ -37,7 +50,7 @@ class DecodeAndCropJpegInputs(OpInputs):
     dct_method: StringLike
 
 
-class DecodeAndCropJpeg(Op):
+class DecodeAndCropJpeg(TensorOp[TUint8]):
     """TensorFlow's `DecodeAndCropJpeg`: `contents`, `crop_window` -> `image`.
 
     TensorFlow's own text: `DecodeAndCropJpeg.tensorflow_doc()`.
@@ -119,13 +132,10 @@ class DecodeAndCropJpeg(Op):
     def inputs(self) -> DecodeAndCropJpegInputs:
         return DecodeAndCropJpegInputs(self)
 
-    def as_output(self) -> Output[TUint8]:
-        return self.image
-
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         crop_window: Operand[TInt32],
         *options: Options,
     ) -> DecodeAndCropJpeg:
@@ -140,13 +150,13 @@ class DecodeAndCropJpeg(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeAndCropJpeg = DecodeAndCropJpeg()
+        op: DecodeAndCropJpeg = new(DecodeAndCropJpeg)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeAndCropJpeg",
                     None,
                     contents,
@@ -165,8 +175,8 @@ class DecodeAndCropJpeg(Op):
                     opts.dct_method,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (contents, crop_window),
@@ -178,7 +188,7 @@ class DecodeAndCropJpeg(Op):
                 "acceptable_fraction": opts.acceptable_fraction,
                 "dct_method": opts.dct_method,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -186,31 +196,62 @@ DEFAULTS = DecodeAndCropJpeg.Options()
 MERGE = DecodeAndCropJpeg.Options.merge
 
 
+@explained
 def decode_and_crop_jpeg(
-    contents: Operand[TString],
+    contents: StringOperand,
     crop_window: Operand[TInt32],
     *,
-    channels: int = default(0),
-    ratio: int = default(1),
-    fancy_upscaling: bool = default(True),
-    try_recover_truncated: bool = default(False),
-    acceptable_fraction: float = default(1.0),
-    dct_method: StringLike = default(""),
+    channels: int = 0,
+    ratio: int = 1,
+    fancy_upscaling: bool = True,
+    try_recover_truncated: bool = False,
+    acceptable_fraction: float = 1.0,
+    dct_method: StringLike = "",
     name: str | None = None,
-) -> DecodeAndCropJpeg:
-    """`DecodeAndCropJpeg.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TUint8]:
+    """`image` of `DecodeAndCropJpeg.create` in the current scope, with
     DecodeAndCropJpeg.Options as keywords.
     """
-    return DecodeAndCropJpeg.create(
-        Scope.current(name),
-        contents,
-        crop_window,
-        DecodeAndCropJpeg.Options(
-            channels=channels,
-            ratio=ratio,
-            fancy_upscaling=fancy_upscaling,
-            try_recover_truncated=try_recover_truncated,
-            acceptable_fraction=acceptable_fraction,
-            dct_method=dct_method,
-        ),
+    if _unknown:
+        raise DecodeAndCropJpeg._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TUint8]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeAndCropJpeg",
+                name,
+                contents,
+                crop_window,
+                "channels",
+                channels,
+                "ratio",
+                ratio,
+                "fancy_upscaling",
+                flags[fancy_upscaling],
+                "try_recover_truncated",
+                flags[try_recover_truncated],
+                "acceptable_fraction",
+                acceptable_fraction,
+                "dct_method",
+                dct_method,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeAndCropJpeg._call(
+        name,
+        (contents, crop_window),
+        {
+            "channels": channels,
+            "ratio": ratio,
+            "fancy_upscaling": fancy_upscaling,
+            "try_recover_truncated": try_recover_truncated,
+            "acceptable_fraction": acceptable_fraction,
+            "dct_method": dct_method,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint8,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString, TUint8
+    from opwright_runtime.gencode import Output, StringOperand, TString
     from typing_extensions import Self
 
 __all__ = ["DecodeBmp", "decode_bmp"]
@@ -24,7 +36,7 @@ class DecodeBmpInputs(OpInputs):
     channels: int
 
 
-class DecodeBmp(Op):
+class DecodeBmp(TensorOp[TUint8]):
     """TensorFlow's `DecodeBmp`: `contents` -> `image`.
 
     TensorFlow's own text: `DecodeBmp.tensorflow_doc()`.
@@ -62,13 +74,8 @@ class DecodeBmp(Op):
     def inputs(self) -> DecodeBmpInputs:
         return DecodeBmpInputs(self)
 
-    def as_output(self) -> Output[TUint8]:
-        return self.image
-
     @staticmethod
-    def create(
-        scope: Scope, contents: Operand[TString], *options: Options
-    ) -> DecodeBmp:
+    def create(scope: Scope, contents: StringOperand, *options: Options) -> DecodeBmp:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -79,13 +86,13 @@ class DecodeBmp(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeBmp = DecodeBmp()
+        op: DecodeBmp = new(DecodeBmp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeBmp",
                     None,
                     contents,
@@ -93,19 +100,41 @@ class DecodeBmp(Op):
                     opts.channels,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (contents,), {"channels": opts.channels}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (contents,), {"channels": opts.channels}, fast_path_error
+        )
 
 
 DEFAULTS = DecodeBmp.Options()
 MERGE = DecodeBmp.Options.merge
 
 
+@explained
 def decode_bmp(
-    contents: Operand[TString], *, channels: int = default(0), name: str | None = None
-) -> DecodeBmp:
-    """`DecodeBmp.create` in the current scope, with DecodeBmp.Options as keywords."""
-    return DecodeBmp.create(
-        Scope.current(name), contents, DecodeBmp.Options(channels=channels)
+    contents: StringOperand,
+    *,
+    channels: int = 0,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TUint8]:
+    """`image` of `DecodeBmp.create` in the current scope, with DecodeBmp.Options as
+    keywords.
+    """
+    if _unknown:
+        raise DecodeBmp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TUint8]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DecodeBmp", name, contents, "channels", channels
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeBmp._call(
+        name, (contents,), {"channels": channels}, fast_path_error
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TUint8,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString, TUint8
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["DecodeGif", "decode_gif"]
 
@@ -21,7 +32,7 @@ class DecodeGifInputs(OpInputs):
     contents: Output[TString]
 
 
-class DecodeGif(Op):
+class DecodeGif(TensorOp[TUint8]):
     """TensorFlow's `DecodeGif`: `contents` -> `image`.
 
     TensorFlow's own text: `DecodeGif.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class DecodeGif(Op):
     def inputs(self) -> DecodeGifInputs:
         return DecodeGifInputs(self)
 
-    def as_output(self) -> Output[TUint8]:
-        return self.image
-
     @staticmethod
-    def create(scope: Scope, contents: Operand[TString]) -> DecodeGif:
+    def create(scope: Scope, contents: StringOperand) -> DecodeGif:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,17 +61,31 @@ class DecodeGif(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeGif = DecodeGif()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.image = execute(context._context, "DecodeGif", None, contents)
+        op: DecodeGif = new(DecodeGif)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.image = execute(context[CURRENT], "DecodeGif", None, contents)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (contents,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (contents,), {}, fast_path_error)
 
 
-def decode_gif(contents: Operand[TString], *, name: str | None = None) -> DecodeGif:
-    """`DecodeGif.create` in the current scope."""
-    return DecodeGif.create(Scope.current(name), contents)
+@explained
+def decode_gif(
+    contents: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TUint8]:
+    """`image` of `DecodeGif.create` in the current scope."""
+    if _unknown:
+        raise DecodeGif._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TUint8]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DecodeGif", name, contents)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeGif._call(name, (contents,), {}, fast_path_error)
+    return _result

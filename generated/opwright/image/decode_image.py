@@ -3,22 +3,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint8,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TFloat32,
         TString,
         TUint16,
@@ -40,7 +52,7 @@ class DecodeImageInputs(OpInputs):
     expand_animations: bool
 
 
-class DecodeImage(Op, Generic[Dtype]):
+class DecodeImage(TensorOp[Dtype]):
     """TensorFlow's `DecodeImage`: `contents` -> `image`.
 
     TensorFlow's own text: `DecodeImage.tensorflow_doc()`.
@@ -86,14 +98,11 @@ class DecodeImage(Op, Generic[Dtype]):
     def inputs(self) -> DecodeImageInputs:
         return DecodeImageInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.image
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[TUint8] = TUint8,
     ) -> DecodeImage[TUint8]: ...
@@ -102,7 +111,7 @@ class DecodeImage(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike,
     ) -> DecodeImage[UDtype]: ...
@@ -110,7 +119,7 @@ class DecodeImage(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
     ) -> DecodeImage[UDtype]:
@@ -125,13 +134,13 @@ class DecodeImage(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeImage[UDtype] = DecodeImage()
+        op: DecodeImage[UDtype] = new(DecodeImage)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeImage",
                     None,
                     contents,
@@ -143,8 +152,8 @@ class DecodeImage(Op, Generic[Dtype]):
                     opts.expand_animations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (contents,),
@@ -153,7 +162,7 @@ class DecodeImage(Op, Generic[Dtype]):
                 "dtype": dtype,
                 "expand_animations": opts.expand_animations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -163,40 +172,64 @@ MERGE = DecodeImage.Options.merge
 
 @overload
 def decode_image(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
-    expand_animations: bool = default(True),
+    channels: int = 0,
+    expand_animations: bool = True,
     dtype: type[TUint8] = TUint8,
     name: str | None = None,
-) -> DecodeImage[TUint8]: ...
+) -> Output[TUint8]: ...
 
 
 @overload
 def decode_image(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
-    expand_animations: bool = default(True),
+    channels: int = 0,
+    expand_animations: bool = True,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> DecodeImage[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def decode_image(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
-    expand_animations: bool = default(True),
+    channels: int = 0,
+    expand_animations: bool = True,
     dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodeImage[UDtype]:
-    """`DecodeImage.create` in the current scope, with DecodeImage.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`image` of `DecodeImage.create` in the current scope, with DecodeImage.Options
+    as keywords.
     """
-    return DecodeImage.create(
-        Scope.current(name),
-        contents,
-        DecodeImage.Options(channels=channels, expand_animations=expand_animations),
-        dtype=dtype,
+    if _unknown:
+        raise DecodeImage._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeImage",
+                name,
+                contents,
+                "channels",
+                channels,
+                "dtype",
+                as_dtype(dtype),
+                "expand_animations",
+                flags[expand_animations],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeImage._call(
+        name,
+        (contents,),
+        {"channels": channels, "dtype": dtype, "expand_animations": expand_animations},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint8,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TString, TUint8
+    from opwright_runtime.gencode import Output, StringLike, StringOperand, TString
     from typing_extensions import Self
 
 __all__ = ["DecodeJpeg", "decode_jpeg"]
@@ -29,7 +42,7 @@ class DecodeJpegInputs(OpInputs):
     dct_method: StringLike
 
 
-class DecodeJpeg(Op):
+class DecodeJpeg(TensorOp[TUint8]):
     """TensorFlow's `DecodeJpeg`: `contents` -> `image`.
 
     TensorFlow's own text: `DecodeJpeg.tensorflow_doc()`.
@@ -111,13 +124,8 @@ class DecodeJpeg(Op):
     def inputs(self) -> DecodeJpegInputs:
         return DecodeJpegInputs(self)
 
-    def as_output(self) -> Output[TUint8]:
-        return self.image
-
     @staticmethod
-    def create(
-        scope: Scope, contents: Operand[TString], *options: Options
-    ) -> DecodeJpeg:
+    def create(scope: Scope, contents: StringOperand, *options: Options) -> DecodeJpeg:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,13 +136,13 @@ class DecodeJpeg(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeJpeg = DecodeJpeg()
+        op: DecodeJpeg = new(DecodeJpeg)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeJpeg",
                     None,
                     contents,
@@ -152,8 +160,8 @@ class DecodeJpeg(Op):
                     opts.dct_method,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (contents,),
@@ -165,7 +173,7 @@ class DecodeJpeg(Op):
                 "acceptable_fraction": opts.acceptable_fraction,
                 "dct_method": opts.dct_method,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,27 +181,60 @@ DEFAULTS = DecodeJpeg.Options()
 MERGE = DecodeJpeg.Options.merge
 
 
+@explained
 def decode_jpeg(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
-    ratio: int = default(1),
-    fancy_upscaling: bool = default(True),
-    try_recover_truncated: bool = default(False),
-    acceptable_fraction: float = default(1.0),
-    dct_method: StringLike = default(""),
+    channels: int = 0,
+    ratio: int = 1,
+    fancy_upscaling: bool = True,
+    try_recover_truncated: bool = False,
+    acceptable_fraction: float = 1.0,
+    dct_method: StringLike = "",
     name: str | None = None,
-) -> DecodeJpeg:
-    """`DecodeJpeg.create` in the current scope, with DecodeJpeg.Options as keywords."""
-    return DecodeJpeg.create(
-        Scope.current(name),
-        contents,
-        DecodeJpeg.Options(
-            channels=channels,
-            ratio=ratio,
-            fancy_upscaling=fancy_upscaling,
-            try_recover_truncated=try_recover_truncated,
-            acceptable_fraction=acceptable_fraction,
-            dct_method=dct_method,
-        ),
+    **_unknown: Never,
+) -> Output[TUint8]:
+    """`image` of `DecodeJpeg.create` in the current scope, with DecodeJpeg.Options
+    as keywords.
+    """
+    if _unknown:
+        raise DecodeJpeg._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TUint8]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeJpeg",
+                name,
+                contents,
+                "channels",
+                channels,
+                "ratio",
+                ratio,
+                "fancy_upscaling",
+                flags[fancy_upscaling],
+                "try_recover_truncated",
+                flags[try_recover_truncated],
+                "acceptable_fraction",
+                acceptable_fraction,
+                "dct_method",
+                dct_method,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeJpeg._call(
+        name,
+        (contents,),
+        {
+            "channels": channels,
+            "ratio": ratio,
+            "fancy_upscaling": fancy_upscaling,
+            "try_recover_truncated": try_recover_truncated,
+            "acceptable_fraction": acceptable_fraction,
+            "dct_method": dct_method,
+        },
+        fast_path_error,
     )
+    return _result

@@ -3,22 +3,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint8,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TString,
     )
     from typing_extensions import Self
@@ -37,7 +48,7 @@ class DecodeJxlInputs(OpInputs):
     dtype: DType
 
 
-class DecodeJxl(Op, Generic[Dtype]):
+class DecodeJxl(TensorOp[Dtype]):
     """TensorFlow's `DecodeJxl`: `contents` -> `image`.
 
     TensorFlow's own text: `DecodeJxl.tensorflow_doc()`.
@@ -77,14 +88,11 @@ class DecodeJxl(Op, Generic[Dtype]):
     def inputs(self) -> DecodeJxlInputs:
         return DecodeJxlInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.image
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[TUint8] = TUint8,
     ) -> DecodeJxl[TUint8]: ...
@@ -93,7 +101,7 @@ class DecodeJxl(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike,
     ) -> DecodeJxl[UDtype]: ...
@@ -101,7 +109,7 @@ class DecodeJxl(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
     ) -> DecodeJxl[UDtype]:
@@ -116,13 +124,13 @@ class DecodeJxl(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeJxl[UDtype] = DecodeJxl()
+        op: DecodeJxl[UDtype] = new(DecodeJxl)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeJxl",
                     None,
                     contents,
@@ -132,10 +140,13 @@ class DecodeJxl(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (contents,), {"channels": opts.channels, "dtype": dtype}, refusal
+            scope,
+            (contents,),
+            {"channels": opts.channels, "dtype": dtype},
+            fast_path_error,
         )
 
 
@@ -145,32 +156,56 @@ MERGE = DecodeJxl.Options.merge
 
 @overload
 def decode_jxl(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[TUint8] = TUint8,
     name: str | None = None,
-) -> DecodeJxl[TUint8]: ...
+) -> Output[TUint8]: ...
 
 
 @overload
 def decode_jxl(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> DecodeJxl[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def decode_jxl(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodeJxl[UDtype]:
-    """`DecodeJxl.create` in the current scope, with DecodeJxl.Options as keywords."""
-    return DecodeJxl.create(
-        Scope.current(name), contents, DecodeJxl.Options(channels=channels), dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`image` of `DecodeJxl.create` in the current scope, with DecodeJxl.Options as
+    keywords.
+    """
+    if _unknown:
+        raise DecodeJxl._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeJxl",
+                name,
+                contents,
+                "channels",
+                channels,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeJxl._call(
+        name, (contents,), {"channels": channels, "dtype": dtype}, fast_path_error
     )
+    return _result

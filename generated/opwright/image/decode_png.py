@@ -3,22 +3,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint8,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TString,
         TUint16,
     )
@@ -38,7 +49,7 @@ class DecodePngInputs(OpInputs):
     dtype: DType
 
 
-class DecodePng(Op, Generic[Dtype]):
+class DecodePng(TensorOp[Dtype]):
     """TensorFlow's `DecodePng`: `contents` -> `image`.
 
     TensorFlow's own text: `DecodePng.tensorflow_doc()`.
@@ -78,14 +89,11 @@ class DecodePng(Op, Generic[Dtype]):
     def inputs(self) -> DecodePngInputs:
         return DecodePngInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.image
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[TUint8] = TUint8,
     ) -> DecodePng[TUint8]: ...
@@ -94,7 +102,7 @@ class DecodePng(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike,
     ) -> DecodePng[UDtype]: ...
@@ -102,7 +110,7 @@ class DecodePng(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
     ) -> DecodePng[UDtype]:
@@ -117,13 +125,13 @@ class DecodePng(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodePng[UDtype] = DecodePng()
+        op: DecodePng[UDtype] = new(DecodePng)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodePng",
                     None,
                     contents,
@@ -133,10 +141,13 @@ class DecodePng(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (contents,), {"channels": opts.channels, "dtype": dtype}, refusal
+            scope,
+            (contents,),
+            {"channels": opts.channels, "dtype": dtype},
+            fast_path_error,
         )
 
 
@@ -146,32 +157,56 @@ MERGE = DecodePng.Options.merge
 
 @overload
 def decode_png(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[TUint8] = TUint8,
     name: str | None = None,
-) -> DecodePng[TUint8]: ...
+) -> Output[TUint8]: ...
 
 
 @overload
 def decode_png(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> DecodePng[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def decode_png(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodePng[UDtype]:
-    """`DecodePng.create` in the current scope, with DecodePng.Options as keywords."""
-    return DecodePng.create(
-        Scope.current(name), contents, DecodePng.Options(channels=channels), dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`image` of `DecodePng.create` in the current scope, with DecodePng.Options as
+    keywords.
+    """
+    if _unknown:
+        raise DecodePng._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodePng",
+                name,
+                contents,
+                "channels",
+                channels,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodePng._call(
+        name, (contents,), {"channels": channels, "dtype": dtype}, fast_path_error
     )
+    return _result

@@ -3,22 +3,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TUint8,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TString,
     )
     from typing_extensions import Self
@@ -37,7 +48,7 @@ class DecodeWebPInputs(OpInputs):
     dtype: DType
 
 
-class DecodeWebP(Op, Generic[Dtype]):
+class DecodeWebP(TensorOp[Dtype]):
     """TensorFlow's `DecodeWebP`: `contents` -> `image`.
 
     TensorFlow's own text: `DecodeWebP.tensorflow_doc()`.
@@ -77,14 +88,11 @@ class DecodeWebP(Op, Generic[Dtype]):
     def inputs(self) -> DecodeWebPInputs:
         return DecodeWebPInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.image
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[TUint8] = TUint8,
     ) -> DecodeWebP[TUint8]: ...
@@ -93,7 +101,7 @@ class DecodeWebP(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike,
     ) -> DecodeWebP[UDtype]: ...
@@ -101,7 +109,7 @@ class DecodeWebP(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
     ) -> DecodeWebP[UDtype]:
@@ -116,13 +124,13 @@ class DecodeWebP(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeWebP[UDtype] = DecodeWebP()
+        op: DecodeWebP[UDtype] = new(DecodeWebP)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeWebP",
                     None,
                     contents,
@@ -132,10 +140,13 @@ class DecodeWebP(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (contents,), {"channels": opts.channels, "dtype": dtype}, refusal
+            scope,
+            (contents,),
+            {"channels": opts.channels, "dtype": dtype},
+            fast_path_error,
         )
 
 
@@ -145,35 +156,56 @@ MERGE = DecodeWebP.Options.merge
 
 @overload
 def decode_web_p(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[TUint8] = TUint8,
     name: str | None = None,
-) -> DecodeWebP[TUint8]: ...
+) -> Output[TUint8]: ...
 
 
 @overload
 def decode_web_p(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> DecodeWebP[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def decode_web_p(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
-    channels: int = default(0),
+    channels: int = 0,
     dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
-) -> DecodeWebP[UDtype]:
-    """`DecodeWebP.create` in the current scope, with DecodeWebP.Options as keywords."""
-    return DecodeWebP.create(
-        Scope.current(name),
-        contents,
-        DecodeWebP.Options(channels=channels),
-        dtype=dtype,
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`image` of `DecodeWebP.create` in the current scope, with DecodeWebP.Options
+    as keywords.
+    """
+    if _unknown:
+        raise DecodeWebP._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeWebP",
+                name,
+                contents,
+                "channels",
+                channels,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeWebP._call(
+        name, (contents,), {"channels": channels, "dtype": dtype}, fast_path_error
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class DrawBoundingBoxesInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class DrawBoundingBoxes(Op, Generic[T]):
+class DrawBoundingBoxes(TensorOp[T]):
     """TensorFlow's `DrawBoundingBoxes`: `images`, `boxes` -> `output`.
 
     TensorFlow's own text: `DrawBoundingBoxes.tensorflow_doc()`.
@@ -54,9 +63,6 @@ class DrawBoundingBoxes(Op, Generic[T]):
     def inputs(self) -> DrawBoundingBoxesInputs[T]:
         return DrawBoundingBoxesInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[U], boxes: Operand[TFloat32]
@@ -71,21 +77,39 @@ class DrawBoundingBoxes(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DrawBoundingBoxes[U] = DrawBoundingBoxes()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DrawBoundingBoxes[U] = new(DrawBoundingBoxes)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "DrawBoundingBoxes", None, images, boxes
+                    context[CURRENT], "DrawBoundingBoxes", None, images, boxes
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images, boxes), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images, boxes), {}, fast_path_error)
 
 
+@explained
 def draw_bounding_boxes(
-    images: Operand[U], boxes: Operand[TFloat32], *, name: str | None = None
-) -> DrawBoundingBoxes[U]:
-    """`DrawBoundingBoxes.create` in the current scope."""
-    return DrawBoundingBoxes.create(Scope.current(name), images, boxes)
+    images: Operand[U],
+    boxes: Operand[TFloat32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DrawBoundingBoxes.create` in the current scope."""
+    if _unknown:
+        raise DrawBoundingBoxes._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DrawBoundingBoxes", name, images, boxes
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DrawBoundingBoxes._call(name, (images, boxes), {}, fast_path_error)
+    return _result

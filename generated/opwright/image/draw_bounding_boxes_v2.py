@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -35,7 +44,7 @@ class DrawBoundingBoxesV2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class DrawBoundingBoxesV2(Op, Generic[T]):
+class DrawBoundingBoxesV2(TensorOp[T]):
     """TensorFlow's `DrawBoundingBoxesV2`: `images`, `boxes`, `colors` -> `output`.
 
     TensorFlow's own text: `DrawBoundingBoxesV2.tensorflow_doc()`.
@@ -55,9 +64,6 @@ class DrawBoundingBoxesV2(Op, Generic[T]):
     def inputs(self) -> DrawBoundingBoxesV2Inputs[T]:
         return DrawBoundingBoxesV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -76,25 +82,42 @@ class DrawBoundingBoxesV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DrawBoundingBoxesV2[U] = DrawBoundingBoxesV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DrawBoundingBoxesV2[U] = new(DrawBoundingBoxesV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "DrawBoundingBoxesV2", None, images, boxes, colors
+                    context[CURRENT], "DrawBoundingBoxesV2", None, images, boxes, colors
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images, boxes, colors), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images, boxes, colors), {}, fast_path_error)
 
 
+@explained
 def draw_bounding_boxes_v2(
     images: Operand[U],
     boxes: Operand[TFloat32],
     colors: Operand[TFloat32],
     *,
     name: str | None = None,
-) -> DrawBoundingBoxesV2[U]:
-    """`DrawBoundingBoxesV2.create` in the current scope."""
-    return DrawBoundingBoxesV2.create(Scope.current(name), images, boxes, colors)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DrawBoundingBoxesV2.create` in the current scope."""
+    if _unknown:
+        raise DrawBoundingBoxesV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DrawBoundingBoxesV2", name, images, boxes, colors
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DrawBoundingBoxesV2._call(
+        name, (images, boxes, colors), {}, fast_path_error
+    )
+    return _result

@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TString, TUint8
+    from opwright_runtime.gencode import Operand, Output, StringLike, TUint8
     from typing_extensions import Self
 
 __all__ = ["EncodeJpeg", "encode_jpeg"]
@@ -32,7 +45,7 @@ class EncodeJpegInputs(OpInputs):
     xmp_metadata: StringLike
 
 
-class EncodeJpeg(Op):
+class EncodeJpeg(TensorOp[TString]):
     """TensorFlow's `EncodeJpeg`: `image` -> `contents`.
 
     TensorFlow's own text: `EncodeJpeg.tensorflow_doc()`.
@@ -138,9 +151,6 @@ class EncodeJpeg(Op):
     def inputs(self) -> EncodeJpegInputs:
         return EncodeJpegInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.contents
-
     @staticmethod
     def create(scope: Scope, image: Operand[TUint8], *options: Options) -> EncodeJpeg:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -153,13 +163,13 @@ class EncodeJpeg(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EncodeJpeg = EncodeJpeg()
+        op: EncodeJpeg = new(EncodeJpeg)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.contents = execute(
-                    context._context,
+                    context[CURRENT],
                     "EncodeJpeg",
                     None,
                     image,
@@ -183,8 +193,8 @@ class EncodeJpeg(Op):
                     opts.xmp_metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (image,),
@@ -199,7 +209,7 @@ class EncodeJpeg(Op):
                 "y_density": opts.y_density,
                 "xmp_metadata": opts.xmp_metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -207,33 +217,72 @@ DEFAULTS = EncodeJpeg.Options()
 MERGE = EncodeJpeg.Options.merge
 
 
+@explained
 def encode_jpeg(
     image: Operand[TUint8],
     *,
-    format: Literal["", "grayscale", "rgb"] = default(""),
-    quality: int = default(95),
-    progressive: bool = default(False),
-    optimize_size: bool = default(False),
-    chroma_downsampling: bool = default(True),
-    density_unit: Literal["in", "cm"] = default("in"),
-    x_density: int = default(300),
-    y_density: int = default(300),
-    xmp_metadata: StringLike = default(""),
+    format: Literal["", "grayscale", "rgb"] = "",
+    quality: int = 95,
+    progressive: bool = False,
+    optimize_size: bool = False,
+    chroma_downsampling: bool = True,
+    density_unit: Literal["in", "cm"] = "in",
+    x_density: int = 300,
+    y_density: int = 300,
+    xmp_metadata: StringLike = "",
     name: str | None = None,
-) -> EncodeJpeg:
-    """`EncodeJpeg.create` in the current scope, with EncodeJpeg.Options as keywords."""
-    return EncodeJpeg.create(
-        Scope.current(name),
-        image,
-        EncodeJpeg.Options(
-            format=format,
-            quality=quality,
-            progressive=progressive,
-            optimize_size=optimize_size,
-            chroma_downsampling=chroma_downsampling,
-            density_unit=density_unit,
-            x_density=x_density,
-            y_density=y_density,
-            xmp_metadata=xmp_metadata,
-        ),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`contents` of `EncodeJpeg.create` in the current scope, with
+    EncodeJpeg.Options as keywords.
+    """
+    if _unknown:
+        raise EncodeJpeg._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "EncodeJpeg",
+                name,
+                image,
+                "format",
+                format,
+                "quality",
+                quality,
+                "progressive",
+                flags[progressive],
+                "optimize_size",
+                flags[optimize_size],
+                "chroma_downsampling",
+                flags[chroma_downsampling],
+                "density_unit",
+                density_unit,
+                "x_density",
+                x_density,
+                "y_density",
+                y_density,
+                "xmp_metadata",
+                xmp_metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EncodeJpeg._call(
+        name,
+        (image,),
+        {
+            "format": format,
+            "quality": quality,
+            "progressive": progressive,
+            "optimize_size": optimize_size,
+            "chroma_downsampling": chroma_downsampling,
+            "density_unit": density_unit,
+            "x_density": x_density,
+            "y_density": y_density,
+            "xmp_metadata": xmp_metadata,
+        },
+        fast_path_error,
     )
+    return _result

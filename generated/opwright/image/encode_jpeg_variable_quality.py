@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32, TString, TUint8
+    from opwright_runtime.gencode import Operand, Output, TInt32, TUint8
 
 __all__ = ["EncodeJpegVariableQuality", "encode_jpeg_variable_quality"]
 
@@ -22,7 +33,7 @@ class EncodeJpegVariableQualityInputs(OpInputs):
     quality: Output[TInt32]
 
 
-class EncodeJpegVariableQuality(Op):
+class EncodeJpegVariableQuality(TensorOp[TString]):
     """TensorFlow's `EncodeJpegVariableQuality`: `images`, `quality` -> `contents`.
 
     TensorFlow's own text: `EncodeJpegVariableQuality.tensorflow_doc()`.
@@ -40,9 +51,6 @@ class EncodeJpegVariableQuality(Op):
     def inputs(self) -> EncodeJpegVariableQualityInputs:
         return EncodeJpegVariableQualityInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.contents
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[TUint8], quality: Operand[TInt32]
@@ -57,21 +65,41 @@ class EncodeJpegVariableQuality(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EncodeJpegVariableQuality = EncodeJpegVariableQuality()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: EncodeJpegVariableQuality = new(EncodeJpegVariableQuality)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.contents = execute(
-                    context._context, "EncodeJpegVariableQuality", None, images, quality
+                    context[CURRENT], "EncodeJpegVariableQuality", None, images, quality
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images, quality), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images, quality), {}, fast_path_error)
 
 
+@explained
 def encode_jpeg_variable_quality(
-    images: Operand[TUint8], quality: Operand[TInt32], *, name: str | None = None
-) -> EncodeJpegVariableQuality:
-    """`EncodeJpegVariableQuality.create` in the current scope."""
-    return EncodeJpegVariableQuality.create(Scope.current(name), images, quality)
+    images: Operand[TUint8],
+    quality: Operand[TInt32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`contents` of `EncodeJpegVariableQuality.create` in the current scope."""
+    if _unknown:
+        raise EncodeJpegVariableQuality._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "EncodeJpegVariableQuality", name, images, quality
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EncodeJpegVariableQuality._call(
+        name, (images, quality), {}, fast_path_error
+    )
+    return _result

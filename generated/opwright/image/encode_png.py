@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
-        TString,
         TUint8,
         TUint16,
     )
@@ -36,7 +46,7 @@ class EncodePngInputs(OpInputs):
     T: DType
 
 
-class EncodePng(Op):
+class EncodePng(TensorOp[TString]):
     """TensorFlow's `EncodePng`: `image` -> `contents`.
 
     TensorFlow's own text: `EncodePng.tensorflow_doc()`.
@@ -76,9 +86,6 @@ class EncodePng(Op):
     def inputs(self) -> EncodePngInputs:
         return EncodePngInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.contents
-
     @staticmethod
     def create(scope: Scope, image: Operand[U], *options: Options) -> EncodePng:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -91,13 +98,13 @@ class EncodePng(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EncodePng = EncodePng()
+        op: EncodePng = new(EncodePng)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.contents = execute(
-                    context._context,
+                    context[CURRENT],
                     "EncodePng",
                     None,
                     image,
@@ -105,19 +112,41 @@ class EncodePng(Op):
                     opts.compression,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (image,), {"compression": opts.compression}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (image,), {"compression": opts.compression}, fast_path_error
+        )
 
 
 DEFAULTS = EncodePng.Options()
 MERGE = EncodePng.Options.merge
 
 
+@explained
 def encode_png(
-    image: Operand[U], *, compression: int = default(-1), name: str | None = None
-) -> EncodePng:
-    """`EncodePng.create` in the current scope, with EncodePng.Options as keywords."""
-    return EncodePng.create(
-        Scope.current(name), image, EncodePng.Options(compression=compression)
+    image: Operand[U],
+    *,
+    compression: int = -1,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`contents` of `EncodePng.create` in the current scope, with EncodePng.Options
+    as keywords.
+    """
+    if _unknown:
+        raise EncodePng._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "EncodePng", name, image, "compression", compression
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EncodePng._call(
+        name, (image,), {"compression": compression}, fast_path_error
     )
+    return _result

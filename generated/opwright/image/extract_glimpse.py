@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
     from typing_extensions import Self
 
 __all__ = ["ExtractGlimpse", "extract_glimpse"]
@@ -29,7 +42,7 @@ class ExtractGlimpseInputs(OpInputs):
     noise: StringLike
 
 
-class ExtractGlimpse(Op):
+class ExtractGlimpse(TensorOp[TFloat32]):
     """TensorFlow's `ExtractGlimpse`: `input`, `size`, `offsets` -> `glimpse`.
 
     TensorFlow's own text: `ExtractGlimpse.tensorflow_doc()`.
@@ -90,9 +103,6 @@ class ExtractGlimpse(Op):
     def inputs(self) -> ExtractGlimpseInputs:
         return ExtractGlimpseInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.glimpse
-
     @staticmethod
     def create(
         scope: Scope,
@@ -113,13 +123,13 @@ class ExtractGlimpse(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExtractGlimpse = ExtractGlimpse()
+        op: ExtractGlimpse = new(ExtractGlimpse)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.glimpse = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExtractGlimpse",
                     None,
                     input,
@@ -135,8 +145,8 @@ class ExtractGlimpse(Op):
                     opts.noise,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, size, offsets),
@@ -146,7 +156,7 @@ class ExtractGlimpse(Op):
                 "uniform_noise": opts.uniform_noise,
                 "noise": opts.noise,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,29 +164,56 @@ DEFAULTS = ExtractGlimpse.Options()
 MERGE = ExtractGlimpse.Options.merge
 
 
+@explained
 def extract_glimpse(
     input: Operand[TFloat32],
     size: Operand[TInt32],
     offsets: Operand[TFloat32],
     *,
-    centered: bool = default(True),
-    normalized: bool = default(True),
-    uniform_noise: bool = default(True),
-    noise: StringLike = default("uniform"),
+    centered: bool = True,
+    normalized: bool = True,
+    uniform_noise: bool = True,
+    noise: StringLike = "uniform",
     name: str | None = None,
-) -> ExtractGlimpse:
-    """`ExtractGlimpse.create` in the current scope, with ExtractGlimpse.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`glimpse` of `ExtractGlimpse.create` in the current scope, with
+    ExtractGlimpse.Options as keywords.
     """
-    return ExtractGlimpse.create(
-        Scope.current(name),
-        input,
-        size,
-        offsets,
-        ExtractGlimpse.Options(
-            centered=centered,
-            normalized=normalized,
-            uniform_noise=uniform_noise,
-            noise=noise,
-        ),
+    if _unknown:
+        raise ExtractGlimpse._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExtractGlimpse",
+                name,
+                input,
+                size,
+                offsets,
+                "centered",
+                flags[centered],
+                "normalized",
+                flags[normalized],
+                "uniform_noise",
+                flags[uniform_noise],
+                "noise",
+                noise,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExtractGlimpse._call(
+        name,
+        (input, size, offsets),
+        {
+            "centered": centered,
+            "normalized": normalized,
+            "uniform_noise": uniform_noise,
+            "noise": noise,
+        },
+        fast_path_error,
     )
+    return _result

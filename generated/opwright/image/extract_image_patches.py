@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -40,7 +49,7 @@ class ExtractImagePatchesInputs(OpInputs, Generic[U]):
     padding: Literal["SAME", "VALID"]
 
 
-class ExtractImagePatches(Op, Generic[T]):
+class ExtractImagePatches(TensorOp[T]):
     """TensorFlow's `ExtractImagePatches`: `images` -> `patches`.
 
     TensorFlow's own text: `ExtractImagePatches.tensorflow_doc()`.
@@ -60,9 +69,6 @@ class ExtractImagePatches(Op, Generic[T]):
     @property
     def inputs(self) -> ExtractImagePatchesInputs[T]:
         return ExtractImagePatchesInputs(self)
-
-    def as_output(self) -> Output[T]:
-        return self.patches
 
     @staticmethod
     def create(
@@ -86,12 +92,12 @@ class ExtractImagePatches(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExtractImagePatches[U] = ExtractImagePatches()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExtractImagePatches[U] = new(ExtractImagePatches)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.patches = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExtractImagePatches",
                     None,
                     images,
@@ -105,16 +111,17 @@ class ExtractImagePatches(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (images,),
             {"ksizes": ksizes, "strides": strides, "rates": rates, "padding": padding},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def extract_image_patches(
     images: Operand[U],
     ksizes: Sequence[int],
@@ -123,8 +130,36 @@ def extract_image_patches(
     padding: Literal["SAME", "VALID"],
     *,
     name: str | None = None,
-) -> ExtractImagePatches[U]:
-    """`ExtractImagePatches.create` in the current scope."""
-    return ExtractImagePatches.create(
-        Scope.current(name), images, ksizes, strides, rates, padding
+    **_unknown: Never,
+) -> Output[U]:
+    """`patches` of `ExtractImagePatches.create` in the current scope."""
+    if _unknown:
+        raise ExtractImagePatches._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExtractImagePatches",
+                name,
+                images,
+                "ksizes",
+                ksizes,
+                "strides",
+                strides,
+                "rates",
+                rates,
+                "padding",
+                padding,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExtractImagePatches._call(
+        name,
+        (images,),
+        {"ksizes": ksizes, "strides": strides, "rates": rates, "padding": padding},
+        fast_path_error,
     )
+    return _result

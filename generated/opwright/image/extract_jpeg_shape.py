@@ -3,21 +3,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TIndex,
         TString,
     )
@@ -35,7 +45,7 @@ class ExtractJpegShapeInputs(OpInputs):
     output_type: DType
 
 
-class ExtractJpegShape(Op, Generic[OutputType]):
+class ExtractJpegShape(TensorOp[OutputType]):
     """TensorFlow's `ExtractJpegShape`: `contents` -> `image_shape`.
 
     TensorFlow's own text: `ExtractJpegShape.tensorflow_doc()`.
@@ -55,20 +65,17 @@ class ExtractJpegShape(Op, Generic[OutputType]):
     def inputs(self) -> ExtractJpegShapeInputs:
         return ExtractJpegShapeInputs(self)
 
-    def as_output(self) -> Output[OutputType]:
-        return self.image_shape
-
     @overload
     @staticmethod
     def create(
-        scope: Scope, contents: Operand[TString], *, output_type: type[TInt32] = TInt32
+        scope: Scope, contents: StringOperand, *, output_type: type[TInt32] = TInt32
     ) -> ExtractJpegShape[TInt32]: ...
 
     @overload
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *,
         output_type: type[UOutputType] | DTypeLike,
     ) -> ExtractJpegShape[UOutputType]: ...
@@ -76,7 +83,7 @@ class ExtractJpegShape(Op, Generic[OutputType]):
     @staticmethod
     def create(
         scope: Scope,
-        contents: Operand[TString],
+        contents: StringOperand,
         *,
         output_type: type[UOutputType] | DTypeLike = "int32",
     ) -> ExtractJpegShape[UOutputType]:
@@ -90,12 +97,12 @@ class ExtractJpegShape(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExtractJpegShape[UOutputType] = ExtractJpegShape()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExtractJpegShape[UOutputType] = new(ExtractJpegShape)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.image_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExtractJpegShape",
                     None,
                     contents,
@@ -103,36 +110,58 @@ class ExtractJpegShape(Op, Generic[OutputType]):
                     as_dtype(output_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (contents,), {"output_type": output_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (contents,), {"output_type": output_type}, fast_path_error
+        )
 
 
 @overload
 def extract_jpeg_shape(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
     output_type: type[TInt32] = TInt32,
     name: str | None = None,
-) -> ExtractJpegShape[TInt32]: ...
+) -> Output[TInt32]: ...
 
 
 @overload
 def extract_jpeg_shape(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
     output_type: type[UOutputType] | DTypeLike,
     name: str | None = None,
-) -> ExtractJpegShape[UOutputType]: ...
+) -> Output[UOutputType]: ...
 
 
+@explained
 def extract_jpeg_shape(
-    contents: Operand[TString],
+    contents: StringOperand,
     *,
     output_type: type[UOutputType] | DTypeLike = "int32",
     name: str | None = None,
-) -> ExtractJpegShape[UOutputType]:
-    """`ExtractJpegShape.create` in the current scope."""
-    return ExtractJpegShape.create(
-        Scope.current(name), contents, output_type=output_type
+    **_unknown: Never,
+) -> Output[UOutputType]:
+    """`image_shape` of `ExtractJpegShape.create` in the current scope."""
+    if _unknown:
+        raise ExtractJpegShape._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutputType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExtractJpegShape",
+                name,
+                contents,
+                "output_type",
+                as_dtype(output_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExtractJpegShape._call(
+        name, (contents,), {"output_type": output_type}, fast_path_error
     )
+    return _result

@@ -5,16 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
     from typing_extensions import Self
 
-__all__ = ["GenerateBoundingBoxProposals", "generate_bounding_box_proposals"]
+__all__ = [
+    "GenerateBoundingBoxProposals",
+    "GenerateBoundingBoxProposalsOutputs",
+    "generate_bounding_box_proposals",
+]
 
 
 class GenerateBoundingBoxProposalsInputs(OpInputs):
@@ -28,6 +43,13 @@ class GenerateBoundingBoxProposalsInputs(OpInputs):
     pre_nms_topn: Output[TInt32]
     min_size: Output[TFloat32]
     post_nms_topn: int
+
+
+class GenerateBoundingBoxProposalsOutputs(NamedTuple):
+    """Outputs of GenerateBoundingBoxProposals, as `generate_bounding_box_proposals` returns them."""
+
+    rois: Output[TFloat32]
+    roi_probabilities: Output[TFloat32]
 
 
 class GenerateBoundingBoxProposals(Op):
@@ -47,6 +69,7 @@ class GenerateBoundingBoxProposals(Op):
     rois: Output[TFloat32]
     roi_probabilities: Output[TFloat32]
     Inputs = GenerateBoundingBoxProposalsInputs
+    Outputs = GenerateBoundingBoxProposalsOutputs
 
     class Options(OpOptions):
         """Optional attributes of GenerateBoundingBoxProposals.
@@ -100,13 +123,13 @@ class GenerateBoundingBoxProposals(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GenerateBoundingBoxProposals = GenerateBoundingBoxProposals()
+        op: GenerateBoundingBoxProposals = new(GenerateBoundingBoxProposals)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.rois, op.roi_probabilities = execute(
-                    context._context,
+                    context[CURRENT],
                     "GenerateBoundingBoxProposals",
                     None,
                     scores,
@@ -120,8 +143,8 @@ class GenerateBoundingBoxProposals(Op):
                     opts.post_nms_topn,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -134,7 +157,7 @@ class GenerateBoundingBoxProposals(Op):
                 min_size,
             ),
             {"post_nms_topn": opts.post_nms_topn},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,6 +165,7 @@ DEFAULTS = GenerateBoundingBoxProposals.Options()
 MERGE = GenerateBoundingBoxProposals.Options.merge
 
 
+@explained
 def generate_bounding_box_proposals(
     scores: Operand[TFloat32],
     bbox_deltas: Operand[TFloat32],
@@ -151,20 +175,50 @@ def generate_bounding_box_proposals(
     pre_nms_topn: Operand[TInt32],
     min_size: Operand[TFloat32],
     *,
-    post_nms_topn: int = default(300),
+    post_nms_topn: int = 300,
     name: str | None = None,
-) -> GenerateBoundingBoxProposals:
-    """`GenerateBoundingBoxProposals.create` in the current scope, with
-    GenerateBoundingBoxProposals.Options as keywords.
+    **_unknown: Never,
+) -> GenerateBoundingBoxProposalsOutputs:
+    """The outputs of `GenerateBoundingBoxProposals.create` in the current scope,
+    with GenerateBoundingBoxProposals.Options as keywords.
     """
-    return GenerateBoundingBoxProposals.create(
-        Scope.current(name),
-        scores,
-        bbox_deltas,
-        image_info,
-        anchors,
-        nms_threshold,
-        pre_nms_topn,
-        min_size,
-        GenerateBoundingBoxProposals.Options(post_nms_topn=post_nms_topn),
+    if _unknown:
+        raise GenerateBoundingBoxProposals._unknown(_unknown)
+    fast_path_error = None
+    _result: GenerateBoundingBoxProposalsOutputs
+    if executing_eagerly():
+        try:
+            _result = GenerateBoundingBoxProposalsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "GenerateBoundingBoxProposals",
+                    name,
+                    scores,
+                    bbox_deltas,
+                    image_info,
+                    anchors,
+                    nms_threshold,
+                    pre_nms_topn,
+                    min_size,
+                    "post_nms_topn",
+                    post_nms_topn,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GenerateBoundingBoxProposals._call(
+        name,
+        (
+            scores,
+            bbox_deltas,
+            image_info,
+            anchors,
+            nms_threshold,
+            pre_nms_topn,
+            min_size,
+        ),
+        {"post_nms_topn": post_nms_topn},
+        fast_path_error,
     )
+    return _result

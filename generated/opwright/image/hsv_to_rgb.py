@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["HSVToRGB", "hsv_to_rgb"]
 
@@ -26,7 +35,7 @@ class HSVToRGBInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class HSVToRGB(Op, Generic[T]):
+class HSVToRGB(TensorOp[T]):
     """TensorFlow's `HSVToRGB`: `images` -> `output`.
 
     TensorFlow's own text: `HSVToRGB.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class HSVToRGB(Op, Generic[T]):
     def inputs(self) -> HSVToRGBInputs[T]:
         return HSVToRGBInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, images: Operand[U]) -> HSVToRGB[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class HSVToRGB(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: HSVToRGB[U] = HSVToRGB()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "HSVToRGB", None, images)
+        op: HSVToRGB[U] = new(HSVToRGB)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "HSVToRGB", None, images)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images,), {}, fast_path_error)
 
 
-def hsv_to_rgb(images: Operand[U], *, name: str | None = None) -> HSVToRGB[U]:
-    """`HSVToRGB.create` in the current scope."""
-    return HSVToRGB.create(Scope.current(name), images)
+@explained
+def hsv_to_rgb(
+    images: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `HSVToRGB.create` in the current scope."""
+    if _unknown:
+        raise HSVToRGB._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "HSVToRGB", name, images)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = HSVToRGB._call(name, (images,), {}, fast_path_error)
+    return _result

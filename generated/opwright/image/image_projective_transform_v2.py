@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -43,7 +53,7 @@ class ImageProjectiveTransformV2Inputs(OpInputs, Generic[UDtype]):
     fill_mode: StringLike
 
 
-class ImageProjectiveTransformV2(Op, Generic[Dtype]):
+class ImageProjectiveTransformV2(TensorOp[Dtype]):
     """TensorFlow's `ImageProjectiveTransformV2`: `images`, `transforms`,
     `output_shape` -> `transformed_images`.
 
@@ -84,9 +94,6 @@ class ImageProjectiveTransformV2(Op, Generic[Dtype]):
     def inputs(self) -> ImageProjectiveTransformV2Inputs[Dtype]:
         return ImageProjectiveTransformV2Inputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.transformed_images
-
     @staticmethod
     def create(
         scope: Scope,
@@ -109,13 +116,13 @@ class ImageProjectiveTransformV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ImageProjectiveTransformV2[UDtype] = ImageProjectiveTransformV2()
+        op: ImageProjectiveTransformV2[UDtype] = new(ImageProjectiveTransformV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.transformed_images = execute(
-                    context._context,
+                    context[CURRENT],
                     "ImageProjectiveTransformV2",
                     None,
                     images,
@@ -127,13 +134,13 @@ class ImageProjectiveTransformV2(Op, Generic[Dtype]):
                     opts.fill_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (images, transforms, output_shape),
             {"interpolation": interpolation, "fill_mode": opts.fill_mode},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +148,45 @@ DEFAULTS = ImageProjectiveTransformV2.Options()
 MERGE = ImageProjectiveTransformV2.Options.merge
 
 
+@explained
 def image_projective_transform_v2(
     images: Operand[UDtype],
     transforms: Operand[TFloat32],
     output_shape: Operand[TInt32],
     interpolation: StringLike,
     *,
-    fill_mode: StringLike = default("CONSTANT"),
+    fill_mode: StringLike = "CONSTANT",
     name: str | None = None,
-) -> ImageProjectiveTransformV2[UDtype]:
-    """`ImageProjectiveTransformV2.create` in the current scope, with
-    ImageProjectiveTransformV2.Options as keywords.
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`transformed_images` of `ImageProjectiveTransformV2.create` in the current
+    scope, with ImageProjectiveTransformV2.Options as keywords.
     """
-    return ImageProjectiveTransformV2.create(
-        Scope.current(name),
-        images,
-        transforms,
-        output_shape,
-        interpolation,
-        ImageProjectiveTransformV2.Options(fill_mode=fill_mode),
+    if _unknown:
+        raise ImageProjectiveTransformV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ImageProjectiveTransformV2",
+                name,
+                images,
+                transforms,
+                output_shape,
+                "interpolation",
+                interpolation,
+                "fill_mode",
+                fill_mode,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ImageProjectiveTransformV2._call(
+        name,
+        (images, transforms, output_shape),
+        {"interpolation": interpolation, "fill_mode": fill_mode},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -44,7 +54,7 @@ class ImageProjectiveTransformV3Inputs(OpInputs, Generic[UDtype]):
     fill_mode: StringLike
 
 
-class ImageProjectiveTransformV3(Op, Generic[Dtype]):
+class ImageProjectiveTransformV3(TensorOp[Dtype]):
     """TensorFlow's `ImageProjectiveTransformV3`: `images`, `transforms`,
     `output_shape`, `fill_value` -> `transformed_images`.
 
@@ -85,9 +95,6 @@ class ImageProjectiveTransformV3(Op, Generic[Dtype]):
     def inputs(self) -> ImageProjectiveTransformV3Inputs[Dtype]:
         return ImageProjectiveTransformV3Inputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.transformed_images
-
     @staticmethod
     def create(
         scope: Scope,
@@ -112,13 +119,13 @@ class ImageProjectiveTransformV3(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ImageProjectiveTransformV3[UDtype] = ImageProjectiveTransformV3()
+        op: ImageProjectiveTransformV3[UDtype] = new(ImageProjectiveTransformV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.transformed_images = execute(
-                    context._context,
+                    context[CURRENT],
                     "ImageProjectiveTransformV3",
                     None,
                     images,
@@ -131,13 +138,13 @@ class ImageProjectiveTransformV3(Op, Generic[Dtype]):
                     opts.fill_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (images, transforms, output_shape, fill_value),
             {"interpolation": interpolation, "fill_mode": opts.fill_mode},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,6 +152,7 @@ DEFAULTS = ImageProjectiveTransformV3.Options()
 MERGE = ImageProjectiveTransformV3.Options.merge
 
 
+@explained
 def image_projective_transform_v3(
     images: Operand[UDtype],
     transforms: Operand[TFloat32],
@@ -152,18 +160,39 @@ def image_projective_transform_v3(
     fill_value: Operand[TFloat32],
     interpolation: StringLike,
     *,
-    fill_mode: StringLike = default("CONSTANT"),
+    fill_mode: StringLike = "CONSTANT",
     name: str | None = None,
-) -> ImageProjectiveTransformV3[UDtype]:
-    """`ImageProjectiveTransformV3.create` in the current scope, with
-    ImageProjectiveTransformV3.Options as keywords.
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`transformed_images` of `ImageProjectiveTransformV3.create` in the current
+    scope, with ImageProjectiveTransformV3.Options as keywords.
     """
-    return ImageProjectiveTransformV3.create(
-        Scope.current(name),
-        images,
-        transforms,
-        output_shape,
-        fill_value,
-        interpolation,
-        ImageProjectiveTransformV3.Options(fill_mode=fill_mode),
+    if _unknown:
+        raise ImageProjectiveTransformV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ImageProjectiveTransformV3",
+                name,
+                images,
+                transforms,
+                output_shape,
+                fill_value,
+                "interpolation",
+                interpolation,
+                "fill_mode",
+                fill_mode,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ImageProjectiveTransformV3._call(
+        name,
+        (images, transforms, output_shape, fill_value),
+        {"interpolation": interpolation, "fill_mode": fill_mode},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
 
-__all__ = ["NearestNeighbors", "nearest_neighbors"]
+__all__ = ["NearestNeighbors", "NearestNeighborsOutputs", "nearest_neighbors"]
 
 
 class NearestNeighborsInputs(OpInputs):
@@ -21,6 +31,13 @@ class NearestNeighborsInputs(OpInputs):
     points: Output[TFloat32]
     centers: Output[TFloat32]
     k: Output[TInt64]
+
+
+class NearestNeighborsOutputs(NamedTuple):
+    """Outputs of NearestNeighbors, as `nearest_neighbors` returns them."""
+
+    nearest_center_indices: Output[TInt64]
+    nearest_center_distances: Output[TFloat32]
 
 
 class NearestNeighbors(Op):
@@ -39,6 +56,7 @@ class NearestNeighbors(Op):
     nearest_center_indices: Output[TInt64]
     nearest_center_distances: Output[TFloat32]
     Inputs = NearestNeighborsInputs
+    Outputs = NearestNeighborsOutputs
 
     @property
     def inputs(self) -> NearestNeighborsInputs:
@@ -62,25 +80,40 @@ class NearestNeighbors(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NearestNeighbors = NearestNeighbors()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: NearestNeighbors = new(NearestNeighbors)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.nearest_center_indices, op.nearest_center_distances = execute(
-                    context._context, "NearestNeighbors", None, points, centers, k
+                    context[CURRENT], "NearestNeighbors", None, points, centers, k
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (points, centers, k), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (points, centers, k), {}, fast_path_error)
 
 
+@explained
 def nearest_neighbors(
     points: Operand[TFloat32],
     centers: Operand[TFloat32],
     k: Operand[TInt64],
     *,
     name: str | None = None,
-) -> NearestNeighbors:
-    """`NearestNeighbors.create` in the current scope."""
-    return NearestNeighbors.create(Scope.current(name), points, centers, k)
+    **_unknown: Never,
+) -> NearestNeighborsOutputs:
+    """The outputs of `NearestNeighbors.create` in the current scope."""
+    if _unknown:
+        raise NearestNeighbors._unknown(_unknown)
+    fast_path_error = None
+    _result: NearestNeighborsOutputs
+    if executing_eagerly():
+        try:
+            _result = NearestNeighborsOutputs._make(
+                execute(context[CURRENT], "NearestNeighbors", name, points, centers, k)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NearestNeighbors._call(name, (points, centers, k), {}, fast_path_error)
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = ["NonMaxSuppression", "non_max_suppression"]
@@ -26,7 +38,7 @@ class NonMaxSuppressionInputs(OpInputs):
     iou_threshold: float
 
 
-class NonMaxSuppression(Op):
+class NonMaxSuppression(TensorOp[TInt32]):
     """TensorFlow's `NonMaxSuppression`: `boxes`, `scores`, `max_output_size` ->
     `selected_indices`.
 
@@ -65,9 +77,6 @@ class NonMaxSuppression(Op):
     def inputs(self) -> NonMaxSuppressionInputs:
         return NonMaxSuppressionInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.selected_indices
-
     @staticmethod
     def create(
         scope: Scope,
@@ -88,13 +97,13 @@ class NonMaxSuppression(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonMaxSuppression = NonMaxSuppression()
+        op: NonMaxSuppression = new(NonMaxSuppression)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.selected_indices = execute(
-                    context._context,
+                    context[CURRENT],
                     "NonMaxSuppression",
                     None,
                     boxes,
@@ -104,13 +113,13 @@ class NonMaxSuppression(Op):
                     opts.iou_threshold,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (boxes, scores, max_output_size),
             {"iou_threshold": opts.iou_threshold},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -118,21 +127,42 @@ DEFAULTS = NonMaxSuppression.Options()
 MERGE = NonMaxSuppression.Options.merge
 
 
+@explained
 def non_max_suppression(
     boxes: Operand[TFloat32],
     scores: Operand[TFloat32],
     max_output_size: Operand[TInt32],
     *,
-    iou_threshold: float = default(0.5),
+    iou_threshold: float = 0.5,
     name: str | None = None,
-) -> NonMaxSuppression:
-    """`NonMaxSuppression.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`selected_indices` of `NonMaxSuppression.create` in the current scope, with
     NonMaxSuppression.Options as keywords.
     """
-    return NonMaxSuppression.create(
-        Scope.current(name),
-        boxes,
-        scores,
-        max_output_size,
-        NonMaxSuppression.Options(iou_threshold=iou_threshold),
+    if _unknown:
+        raise NonMaxSuppression._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NonMaxSuppression",
+                name,
+                boxes,
+                scores,
+                max_output_size,
+                "iou_threshold",
+                iou_threshold,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NonMaxSuppression._call(
+        name,
+        (boxes, scores, max_output_size),
+        {"iou_threshold": iou_threshold},
+        fast_path_error,
     )
+    return _result

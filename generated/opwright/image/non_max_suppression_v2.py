@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
-        TInt32,
     )
 
 __all__ = ["NonMaxSuppressionV2", "non_max_suppression_v2"]
@@ -38,7 +48,7 @@ class NonMaxSuppressionV2Inputs(OpInputs):
     T_threshold: DType
 
 
-class NonMaxSuppressionV2(Op):
+class NonMaxSuppressionV2(TensorOp[TInt32]):
     """TensorFlow's `NonMaxSuppressionV2`: `boxes`, `scores`, `max_output_size`,
     `iou_threshold` -> `selected_indices`.
 
@@ -61,14 +71,11 @@ class NonMaxSuppressionV2(Op):
     def inputs(self) -> NonMaxSuppressionV2Inputs:
         return NonMaxSuppressionV2Inputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.selected_indices
-
     @staticmethod
     def create(
         scope: Scope,
         boxes: Operand[U],
-        scores: Operand[U],
+        scores: SameOperand[U],
         max_output_size: Operand[TInt32],
         iou_threshold: Operand[UThreshold],
     ) -> NonMaxSuppressionV2:
@@ -84,12 +91,12 @@ class NonMaxSuppressionV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonMaxSuppressionV2 = NonMaxSuppressionV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: NonMaxSuppressionV2 = new(NonMaxSuppressionV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.selected_indices = execute(
-                    context._context,
+                    context[CURRENT],
                     "NonMaxSuppressionV2",
                     None,
                     boxes,
@@ -98,22 +105,43 @@ class NonMaxSuppressionV2(Op):
                     iou_threshold,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (boxes, scores, max_output_size, iou_threshold), {}, refusal
+            scope, (boxes, scores, max_output_size, iou_threshold), {}, fast_path_error
         )
 
 
+@explained
 def non_max_suppression_v2(
     boxes: Operand[U],
-    scores: Operand[U],
+    scores: SameOperand[U],
     max_output_size: Operand[TInt32],
     iou_threshold: Operand[UThreshold],
     *,
     name: str | None = None,
-) -> NonMaxSuppressionV2:
-    """`NonMaxSuppressionV2.create` in the current scope."""
-    return NonMaxSuppressionV2.create(
-        Scope.current(name), boxes, scores, max_output_size, iou_threshold
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`selected_indices` of `NonMaxSuppressionV2.create` in the current scope."""
+    if _unknown:
+        raise NonMaxSuppressionV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NonMaxSuppressionV2",
+                name,
+                boxes,
+                scores,
+                max_output_size,
+                iou_threshold,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NonMaxSuppressionV2._call(
+        name, (boxes, scores, max_output_size, iou_threshold), {}, fast_path_error
     )
+    return _result

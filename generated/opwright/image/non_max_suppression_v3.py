@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
-        TInt32,
     )
 
 __all__ = ["NonMaxSuppressionV3", "non_max_suppression_v3"]
@@ -39,7 +49,7 @@ class NonMaxSuppressionV3Inputs(OpInputs):
     T_threshold: DType
 
 
-class NonMaxSuppressionV3(Op):
+class NonMaxSuppressionV3(TensorOp[TInt32]):
     """TensorFlow's `NonMaxSuppressionV3`: `boxes`, `scores`, `max_output_size`,
     `iou_threshold`, `score_threshold` -> `selected_indices`.
 
@@ -62,17 +72,14 @@ class NonMaxSuppressionV3(Op):
     def inputs(self) -> NonMaxSuppressionV3Inputs:
         return NonMaxSuppressionV3Inputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.selected_indices
-
     @staticmethod
     def create(
         scope: Scope,
         boxes: Operand[U],
-        scores: Operand[U],
+        scores: SameOperand[U],
         max_output_size: Operand[TInt32],
         iou_threshold: Operand[UThreshold],
-        score_threshold: Operand[UThreshold],
+        score_threshold: SameOperand[UThreshold],
     ) -> NonMaxSuppressionV3:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -87,12 +94,12 @@ class NonMaxSuppressionV3(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonMaxSuppressionV3 = NonMaxSuppressionV3()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: NonMaxSuppressionV3 = new(NonMaxSuppressionV3)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.selected_indices = execute(
-                    context._context,
+                    context[CURRENT],
                     "NonMaxSuppressionV3",
                     None,
                     boxes,
@@ -102,31 +109,51 @@ class NonMaxSuppressionV3(Op):
                     score_threshold,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (boxes, scores, max_output_size, iou_threshold, score_threshold),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def non_max_suppression_v3(
     boxes: Operand[U],
-    scores: Operand[U],
+    scores: SameOperand[U],
     max_output_size: Operand[TInt32],
     iou_threshold: Operand[UThreshold],
-    score_threshold: Operand[UThreshold],
+    score_threshold: SameOperand[UThreshold],
     *,
     name: str | None = None,
-) -> NonMaxSuppressionV3:
-    """`NonMaxSuppressionV3.create` in the current scope."""
-    return NonMaxSuppressionV3.create(
-        Scope.current(name),
-        boxes,
-        scores,
-        max_output_size,
-        iou_threshold,
-        score_threshold,
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`selected_indices` of `NonMaxSuppressionV3.create` in the current scope."""
+    if _unknown:
+        raise NonMaxSuppressionV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NonMaxSuppressionV3",
+                name,
+                boxes,
+                scores,
+                max_output_size,
+                iou_threshold,
+                score_threshold,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NonMaxSuppressionV3._call(
+        name,
+        (boxes, scores, max_output_size, iou_threshold, score_threshold),
+        {},
+        fast_path_error,
     )
+    return _result

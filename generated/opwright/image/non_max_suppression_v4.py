@@ -5,25 +5,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TInt32,
     )
     from typing_extensions import Self
 
-__all__ = ["NonMaxSuppressionV4", "non_max_suppression_v4"]
+__all__ = [
+    "NonMaxSuppressionV4",
+    "NonMaxSuppressionV4Outputs",
+    "non_max_suppression_v4",
+]
 
 U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
 UThreshold = TypeVar("UThreshold", bound="TFloat16 | TFloat32", default="AnyDType")
@@ -40,6 +56,13 @@ class NonMaxSuppressionV4Inputs(OpInputs):
     T: DType
     T_threshold: DType
     pad_to_max_output_size: bool
+
+
+class NonMaxSuppressionV4Outputs(NamedTuple):
+    """Outputs of NonMaxSuppressionV4, as `non_max_suppression_v4` returns them."""
+
+    selected_indices: Output[TInt32]
+    valid_outputs: Output[TInt32]
 
 
 class NonMaxSuppressionV4(Op):
@@ -62,6 +85,7 @@ class NonMaxSuppressionV4(Op):
     selected_indices: Output[TInt32]
     valid_outputs: Output[TInt32]
     Inputs = NonMaxSuppressionV4Inputs
+    Outputs = NonMaxSuppressionV4Outputs
 
     class Options(OpOptions):
         """Optional attributes of NonMaxSuppressionV4.
@@ -91,10 +115,10 @@ class NonMaxSuppressionV4(Op):
     def create(
         scope: Scope,
         boxes: Operand[U],
-        scores: Operand[U],
+        scores: SameOperand[U],
         max_output_size: Operand[TInt32],
         iou_threshold: Operand[UThreshold],
-        score_threshold: Operand[UThreshold],
+        score_threshold: SameOperand[UThreshold],
         *options: Options,
     ) -> NonMaxSuppressionV4:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -111,13 +135,13 @@ class NonMaxSuppressionV4(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonMaxSuppressionV4 = NonMaxSuppressionV4()
+        op: NonMaxSuppressionV4 = new(NonMaxSuppressionV4)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.selected_indices, op.valid_outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "NonMaxSuppressionV4",
                     None,
                     boxes,
@@ -129,13 +153,13 @@ class NonMaxSuppressionV4(Op):
                     opts.pad_to_max_output_size,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (boxes, scores, max_output_size, iou_threshold, score_threshold),
             {"pad_to_max_output_size": opts.pad_to_max_output_size},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -143,25 +167,48 @@ DEFAULTS = NonMaxSuppressionV4.Options()
 MERGE = NonMaxSuppressionV4.Options.merge
 
 
+@explained
 def non_max_suppression_v4(
     boxes: Operand[U],
-    scores: Operand[U],
+    scores: SameOperand[U],
     max_output_size: Operand[TInt32],
     iou_threshold: Operand[UThreshold],
-    score_threshold: Operand[UThreshold],
+    score_threshold: SameOperand[UThreshold],
     *,
-    pad_to_max_output_size: bool = default(False),
+    pad_to_max_output_size: bool = False,
     name: str | None = None,
-) -> NonMaxSuppressionV4:
-    """`NonMaxSuppressionV4.create` in the current scope, with
+    **_unknown: Never,
+) -> NonMaxSuppressionV4Outputs:
+    """The outputs of `NonMaxSuppressionV4.create` in the current scope, with
     NonMaxSuppressionV4.Options as keywords.
     """
-    return NonMaxSuppressionV4.create(
-        Scope.current(name),
-        boxes,
-        scores,
-        max_output_size,
-        iou_threshold,
-        score_threshold,
-        NonMaxSuppressionV4.Options(pad_to_max_output_size=pad_to_max_output_size),
+    if _unknown:
+        raise NonMaxSuppressionV4._unknown(_unknown)
+    fast_path_error = None
+    _result: NonMaxSuppressionV4Outputs
+    if executing_eagerly():
+        try:
+            _result = NonMaxSuppressionV4Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "NonMaxSuppressionV4",
+                    name,
+                    boxes,
+                    scores,
+                    max_output_size,
+                    iou_threshold,
+                    score_threshold,
+                    "pad_to_max_output_size",
+                    flags[pad_to_max_output_size],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NonMaxSuppressionV4._call(
+        name,
+        (boxes, scores, max_output_size, iou_threshold, score_threshold),
+        {"pad_to_max_output_size": pad_to_max_output_size},
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TInt32,
     )
     from typing_extensions import Self
 
-__all__ = ["NonMaxSuppressionV5", "non_max_suppression_v5"]
+__all__ = [
+    "NonMaxSuppressionV5",
+    "NonMaxSuppressionV5Outputs",
+    "non_max_suppression_v5",
+]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
@@ -40,6 +56,14 @@ class NonMaxSuppressionV5Inputs(OpInputs, Generic[U]):
     soft_nms_sigma: Output[U]
     T: DType
     pad_to_max_output_size: bool
+
+
+class NonMaxSuppressionV5Outputs(NamedTuple, Generic[T]):
+    """Outputs of NonMaxSuppressionV5, as `non_max_suppression_v5` returns them."""
+
+    selected_indices: Output[TInt32]
+    selected_scores: Output[T]
+    valid_outputs: Output[TInt32]
 
 
 class NonMaxSuppressionV5(Op, Generic[T]):
@@ -63,6 +87,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
     selected_scores: Output[T]
     valid_outputs: Output[TInt32]
     Inputs = NonMaxSuppressionV5Inputs
+    Outputs = NonMaxSuppressionV5Outputs
 
     class Options(OpOptions):
         """Optional attributes of NonMaxSuppressionV5.
@@ -92,11 +117,11 @@ class NonMaxSuppressionV5(Op, Generic[T]):
     def create(
         scope: Scope,
         boxes: Operand[U],
-        scores: Operand[U],
+        scores: SameOperand[U],
         max_output_size: Operand[TInt32],
-        iou_threshold: Operand[U],
-        score_threshold: Operand[U],
-        soft_nms_sigma: Operand[U],
+        iou_threshold: SameOperand[U],
+        score_threshold: SameOperand[U],
+        soft_nms_sigma: SameOperand[U],
         *options: Options,
     ) -> NonMaxSuppressionV5[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -114,13 +139,13 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonMaxSuppressionV5[U] = NonMaxSuppressionV5()
+        op: NonMaxSuppressionV5[U] = new(NonMaxSuppressionV5)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.selected_indices, op.selected_scores, op.valid_outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "NonMaxSuppressionV5",
                     None,
                     boxes,
@@ -133,8 +158,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
                     opts.pad_to_max_output_size,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -146,7 +171,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
                 soft_nms_sigma,
             ),
             {"pad_to_max_output_size": opts.pad_to_max_output_size},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,27 +179,57 @@ DEFAULTS = NonMaxSuppressionV5.Options()
 MERGE = NonMaxSuppressionV5.Options.merge
 
 
+@explained
 def non_max_suppression_v5(
     boxes: Operand[U],
-    scores: Operand[U],
+    scores: SameOperand[U],
     max_output_size: Operand[TInt32],
-    iou_threshold: Operand[U],
-    score_threshold: Operand[U],
-    soft_nms_sigma: Operand[U],
+    iou_threshold: SameOperand[U],
+    score_threshold: SameOperand[U],
+    soft_nms_sigma: SameOperand[U],
     *,
-    pad_to_max_output_size: bool = default(False),
+    pad_to_max_output_size: bool = False,
     name: str | None = None,
-) -> NonMaxSuppressionV5[U]:
-    """`NonMaxSuppressionV5.create` in the current scope, with
+    **_unknown: Never,
+) -> NonMaxSuppressionV5Outputs[U]:
+    """The outputs of `NonMaxSuppressionV5.create` in the current scope, with
     NonMaxSuppressionV5.Options as keywords.
     """
-    return NonMaxSuppressionV5.create(
-        Scope.current(name),
-        boxes,
-        scores,
-        max_output_size,
-        iou_threshold,
-        score_threshold,
-        soft_nms_sigma,
-        NonMaxSuppressionV5.Options(pad_to_max_output_size=pad_to_max_output_size),
+    if _unknown:
+        raise NonMaxSuppressionV5._unknown(_unknown)
+    fast_path_error = None
+    _result: NonMaxSuppressionV5Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = NonMaxSuppressionV5Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "NonMaxSuppressionV5",
+                    name,
+                    boxes,
+                    scores,
+                    max_output_size,
+                    iou_threshold,
+                    score_threshold,
+                    soft_nms_sigma,
+                    "pad_to_max_output_size",
+                    flags[pad_to_max_output_size],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NonMaxSuppressionV5._call(
+        name,
+        (
+            boxes,
+            scores,
+            max_output_size,
+            iou_threshold,
+            score_threshold,
+            soft_nms_sigma,
+        ),
+        {"pad_to_max_output_size": pad_to_max_output_size},
+        fast_path_error,
     )
+    return _result

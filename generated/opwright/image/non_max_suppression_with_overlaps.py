@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = ["NonMaxSuppressionWithOverlaps", "non_max_suppression_with_overlaps"]
 
@@ -25,7 +36,7 @@ class NonMaxSuppressionWithOverlapsInputs(OpInputs):
     score_threshold: Output[TFloat32]
 
 
-class NonMaxSuppressionWithOverlaps(Op):
+class NonMaxSuppressionWithOverlaps(TensorOp[TInt32]):
     """TensorFlow's `NonMaxSuppressionWithOverlaps`: `overlaps`, `scores`,
     `max_output_size`, `overlap_threshold`, `score_threshold` ->
     `selected_indices`.
@@ -44,9 +55,6 @@ class NonMaxSuppressionWithOverlaps(Op):
     @property
     def inputs(self) -> NonMaxSuppressionWithOverlapsInputs:
         return NonMaxSuppressionWithOverlapsInputs(self)
-
-    def as_output(self) -> Output[TInt32]:
-        return self.selected_indices
 
     @staticmethod
     def create(
@@ -70,12 +78,12 @@ class NonMaxSuppressionWithOverlaps(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonMaxSuppressionWithOverlaps = NonMaxSuppressionWithOverlaps()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: NonMaxSuppressionWithOverlaps = new(NonMaxSuppressionWithOverlaps)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.selected_indices = execute(
-                    context._context,
+                    context[CURRENT],
                     "NonMaxSuppressionWithOverlaps",
                     None,
                     overlaps,
@@ -85,16 +93,17 @@ class NonMaxSuppressionWithOverlaps(Op):
                     score_threshold,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (overlaps, scores, max_output_size, overlap_threshold, score_threshold),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def non_max_suppression_with_overlaps(
     overlaps: Operand[TFloat32],
     scores: Operand[TFloat32],
@@ -103,13 +112,34 @@ def non_max_suppression_with_overlaps(
     score_threshold: Operand[TFloat32],
     *,
     name: str | None = None,
-) -> NonMaxSuppressionWithOverlaps:
-    """`NonMaxSuppressionWithOverlaps.create` in the current scope."""
-    return NonMaxSuppressionWithOverlaps.create(
-        Scope.current(name),
-        overlaps,
-        scores,
-        max_output_size,
-        overlap_threshold,
-        score_threshold,
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`selected_indices` of `NonMaxSuppressionWithOverlaps.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise NonMaxSuppressionWithOverlaps._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NonMaxSuppressionWithOverlaps",
+                name,
+                overlaps,
+                scores,
+                max_output_size,
+                overlap_threshold,
+                score_threshold,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NonMaxSuppressionWithOverlaps._call(
+        name,
+        (overlaps, scores, max_output_size, overlap_threshold, score_threshold),
+        {},
+        fast_path_error,
     )
+    return _result

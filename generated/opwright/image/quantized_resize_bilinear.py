@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedResizeBilinear", "quantized_resize_bilinear"]
+__all__ = [
+    "QuantizedResizeBilinear",
+    "QuantizedResizeBilinearOutputs",
+    "quantized_resize_bilinear",
+]
 
 T = TypeVar("T", bound="TFloat32 | TQint32 | TQuint8", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TQint32 | TQuint8", default="AnyDType")
@@ -40,6 +55,14 @@ class QuantizedResizeBilinearInputs(OpInputs, Generic[U]):
     T: DType
     align_corners: bool
     half_pixel_centers: bool
+
+
+class QuantizedResizeBilinearOutputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizedResizeBilinear, as `quantized_resize_bilinear` returns them."""
+
+    resized_images: Output[T]
+    out_min: Output[TFloat32]
+    out_max: Output[TFloat32]
 
 
 class QuantizedResizeBilinear(Op, Generic[T]):
@@ -62,6 +85,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
     out_min: Output[TFloat32]
     out_max: Output[TFloat32]
     Inputs = QuantizedResizeBilinearInputs
+    Outputs = QuantizedResizeBilinearOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedResizeBilinear.
@@ -117,13 +141,13 @@ class QuantizedResizeBilinear(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedResizeBilinear[U] = QuantizedResizeBilinear()
+        op: QuantizedResizeBilinear[U] = new(QuantizedResizeBilinear)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resized_images, op.out_min, op.out_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedResizeBilinear",
                     None,
                     images,
@@ -136,8 +160,8 @@ class QuantizedResizeBilinear(Op, Generic[T]):
                     opts.half_pixel_centers,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (images, size, min, max),
@@ -145,7 +169,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
                 "align_corners": opts.align_corners,
                 "half_pixel_centers": opts.half_pixel_centers,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,26 +177,49 @@ DEFAULTS = QuantizedResizeBilinear.Options()
 MERGE = QuantizedResizeBilinear.Options.merge
 
 
+@explained
 def quantized_resize_bilinear(
     images: Operand[U],
     size: Operand[TInt32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
     *,
-    align_corners: bool = default(False),
-    half_pixel_centers: bool = default(False),
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
     name: str | None = None,
-) -> QuantizedResizeBilinear[U]:
-    """`QuantizedResizeBilinear.create` in the current scope, with
+    **_unknown: Never,
+) -> QuantizedResizeBilinearOutputs[U]:
+    """The outputs of `QuantizedResizeBilinear.create` in the current scope, with
     QuantizedResizeBilinear.Options as keywords.
     """
-    return QuantizedResizeBilinear.create(
-        Scope.current(name),
-        images,
-        size,
-        min,
-        max,
-        QuantizedResizeBilinear.Options(
-            align_corners=align_corners, half_pixel_centers=half_pixel_centers
-        ),
+    if _unknown:
+        raise QuantizedResizeBilinear._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedResizeBilinearOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizedResizeBilinearOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedResizeBilinear",
+                    name,
+                    images,
+                    size,
+                    min,
+                    max,
+                    "align_corners",
+                    flags[align_corners],
+                    "half_pixel_centers",
+                    flags[half_pixel_centers],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedResizeBilinear._call(
+        name,
+        (images, size, min, max),
+        {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers},
+        fast_path_error,
     )
+    return _result

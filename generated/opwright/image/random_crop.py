@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -41,7 +51,7 @@ class RandomCropInputs(OpInputs, Generic[U]):
     seed2: int
 
 
-class RandomCrop(Op, Generic[T]):
+class RandomCrop(TensorOp[T]):
     """TensorFlow's `RandomCrop`: `image`, `size` -> `output`.
 
     TensorFlow's own text: `RandomCrop.tensorflow_doc()`.
@@ -90,9 +100,6 @@ class RandomCrop(Op, Generic[T]):
     def inputs(self) -> RandomCropInputs[T]:
         return RandomCropInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.",
@@ -112,13 +119,13 @@ class RandomCrop(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomCrop[U] = RandomCrop()
+        op: RandomCrop[U] = new(RandomCrop)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomCrop",
                     None,
                     image,
@@ -129,10 +136,13 @@ class RandomCrop(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (image, size), {"seed": opts.seed, "seed2": opts.seed2}, refusal
+            scope,
+            (image, size),
+            {"seed": opts.seed, "seed2": opts.seed2},
+            fast_path_error,
         )
 
 
@@ -144,15 +154,40 @@ MERGE = RandomCrop.Options.merge
     "RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.",
     category=None,
 )
+@explained
 def random_crop(
     image: Operand[U],
     size: Operand[TInt64],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> RandomCrop[U]:
-    """`RandomCrop.create` in the current scope, with RandomCrop.Options as keywords."""
-    return RandomCrop.create(
-        Scope.current(name), image, size, RandomCrop.Options(seed=seed, seed2=seed2)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RandomCrop.create` in the current scope, with RandomCrop.Options
+    as keywords.
+    """
+    if _unknown:
+        raise RandomCrop._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomCrop",
+                name,
+                image,
+                size,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomCrop._call(
+        name, (image, size), {"seed": seed, "seed2": seed2}, fast_path_error
     )
+    return _result

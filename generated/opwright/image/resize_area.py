@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
-        TFloat32,
         TFloating,
         TInt32,
         TSigned,
@@ -40,7 +51,7 @@ class ResizeAreaInputs(OpInputs):
     align_corners: bool
 
 
-class ResizeArea(Op):
+class ResizeArea(TensorOp[TFloat32]):
     """TensorFlow's `ResizeArea`: `images`, `size` -> `resized_images`.
 
     TensorFlow's own text: `ResizeArea.tensorflow_doc()`.
@@ -81,9 +92,6 @@ class ResizeArea(Op):
     def inputs(self) -> ResizeAreaInputs:
         return ResizeAreaInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.resized_images
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[U], size: Operand[TInt32], *options: Options
@@ -99,13 +107,13 @@ class ResizeArea(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResizeArea = ResizeArea()
+        op: ResizeArea = new(ResizeArea)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resized_images = execute(
-                    context._context,
+                    context[CURRENT],
                     "ResizeArea",
                     None,
                     images,
@@ -114,10 +122,13 @@ class ResizeArea(Op):
                     opts.align_corners,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (images, size), {"align_corners": opts.align_corners}, refusal
+            scope,
+            (images, size),
+            {"align_corners": opts.align_corners},
+            fast_path_error,
         )
 
 
@@ -125,17 +136,37 @@ DEFAULTS = ResizeArea.Options()
 MERGE = ResizeArea.Options.merge
 
 
+@explained
 def resize_area(
     images: Operand[U],
     size: Operand[TInt32],
     *,
-    align_corners: bool = default(False),
+    align_corners: bool = False,
     name: str | None = None,
-) -> ResizeArea:
-    """`ResizeArea.create` in the current scope, with ResizeArea.Options as keywords."""
-    return ResizeArea.create(
-        Scope.current(name),
-        images,
-        size,
-        ResizeArea.Options(align_corners=align_corners),
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`resized_images` of `ResizeArea.create` in the current scope, with
+    ResizeArea.Options as keywords.
+    """
+    if _unknown:
+        raise ResizeArea._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResizeArea",
+                name,
+                images,
+                size,
+                "align_corners",
+                flags[align_corners],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResizeArea._call(
+        name, (images, size), {"align_corners": align_corners}, fast_path_error
     )
+    return _result

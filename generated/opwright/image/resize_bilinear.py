@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
-        TFloat32,
         TFloating,
         TInt32,
         TSigned,
@@ -41,7 +52,7 @@ class ResizeBilinearInputs(OpInputs):
     half_pixel_centers: bool
 
 
-class ResizeBilinear(Op):
+class ResizeBilinear(TensorOp[TFloat32]):
     """TensorFlow's `ResizeBilinear`: `images`, `size` -> `resized_images`.
 
     TensorFlow's own text: `ResizeBilinear.tensorflow_doc()`.
@@ -90,9 +101,6 @@ class ResizeBilinear(Op):
     def inputs(self) -> ResizeBilinearInputs:
         return ResizeBilinearInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.resized_images
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[U], size: Operand[TInt32], *options: Options
@@ -108,13 +116,13 @@ class ResizeBilinear(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResizeBilinear = ResizeBilinear()
+        op: ResizeBilinear = new(ResizeBilinear)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resized_images = execute(
-                    context._context,
+                    context[CURRENT],
                     "ResizeBilinear",
                     None,
                     images,
@@ -125,8 +133,8 @@ class ResizeBilinear(Op):
                     opts.half_pixel_centers,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (images, size),
@@ -134,7 +142,7 @@ class ResizeBilinear(Op):
                 "align_corners": opts.align_corners,
                 "half_pixel_centers": opts.half_pixel_centers,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,22 +150,43 @@ DEFAULTS = ResizeBilinear.Options()
 MERGE = ResizeBilinear.Options.merge
 
 
+@explained
 def resize_bilinear(
     images: Operand[U],
     size: Operand[TInt32],
     *,
-    align_corners: bool = default(False),
-    half_pixel_centers: bool = default(False),
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
     name: str | None = None,
-) -> ResizeBilinear:
-    """`ResizeBilinear.create` in the current scope, with ResizeBilinear.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`resized_images` of `ResizeBilinear.create` in the current scope, with
+    ResizeBilinear.Options as keywords.
     """
-    return ResizeBilinear.create(
-        Scope.current(name),
-        images,
-        size,
-        ResizeBilinear.Options(
-            align_corners=align_corners, half_pixel_centers=half_pixel_centers
-        ),
+    if _unknown:
+        raise ResizeBilinear._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResizeBilinear",
+                name,
+                images,
+                size,
+                "align_corners",
+                flags[align_corners],
+                "half_pixel_centers",
+                flags[half_pixel_centers],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResizeBilinear._call(
+        name,
+        (images, size),
+        {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers},
+        fast_path_error,
     )
+    return _result

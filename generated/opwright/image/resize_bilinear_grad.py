@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -38,7 +49,7 @@ class ResizeBilinearGradInputs(OpInputs, Generic[U]):
     half_pixel_centers: bool
 
 
-class ResizeBilinearGrad(Op, Generic[T]):
+class ResizeBilinearGrad(TensorOp[T]):
     """TensorFlow's `ResizeBilinearGrad`: `grads`, `original_image` -> `output`.
 
     TensorFlow's own text: `ResizeBilinearGrad.tensorflow_doc()`.
@@ -86,9 +97,6 @@ class ResizeBilinearGrad(Op, Generic[T]):
     def inputs(self) -> ResizeBilinearGradInputs[T]:
         return ResizeBilinearGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -107,13 +115,13 @@ class ResizeBilinearGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResizeBilinearGrad[U] = ResizeBilinearGrad()
+        op: ResizeBilinearGrad[U] = new(ResizeBilinearGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ResizeBilinearGrad",
                     None,
                     grads,
@@ -124,8 +132,8 @@ class ResizeBilinearGrad(Op, Generic[T]):
                     opts.half_pixel_centers,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (grads, original_image),
@@ -133,7 +141,7 @@ class ResizeBilinearGrad(Op, Generic[T]):
                 "align_corners": opts.align_corners,
                 "half_pixel_centers": opts.half_pixel_centers,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,22 +149,43 @@ DEFAULTS = ResizeBilinearGrad.Options()
 MERGE = ResizeBilinearGrad.Options.merge
 
 
+@explained
 def resize_bilinear_grad(
     grads: Operand[TFloat32],
     original_image: Operand[U],
     *,
-    align_corners: bool = default(False),
-    half_pixel_centers: bool = default(False),
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
     name: str | None = None,
-) -> ResizeBilinearGrad[U]:
-    """`ResizeBilinearGrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `ResizeBilinearGrad.create` in the current scope, with
     ResizeBilinearGrad.Options as keywords.
     """
-    return ResizeBilinearGrad.create(
-        Scope.current(name),
-        grads,
-        original_image,
-        ResizeBilinearGrad.Options(
-            align_corners=align_corners, half_pixel_centers=half_pixel_centers
-        ),
+    if _unknown:
+        raise ResizeBilinearGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResizeBilinearGrad",
+                name,
+                grads,
+                original_image,
+                "align_corners",
+                flags[align_corners],
+                "half_pixel_centers",
+                flags[half_pixel_centers],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResizeBilinearGrad._call(
+        name,
+        (grads, original_image),
+        {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -41,7 +52,7 @@ class ResizeNearestNeighborInputs(OpInputs, Generic[U]):
     half_pixel_centers: bool
 
 
-class ResizeNearestNeighbor(Op, Generic[T]):
+class ResizeNearestNeighbor(TensorOp[T]):
     """TensorFlow's `ResizeNearestNeighbor`: `images`, `size` -> `resized_images`.
 
     TensorFlow's own text: `ResizeNearestNeighbor.tensorflow_doc()`.
@@ -90,9 +101,6 @@ class ResizeNearestNeighbor(Op, Generic[T]):
     def inputs(self) -> ResizeNearestNeighborInputs[T]:
         return ResizeNearestNeighborInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.resized_images
-
     @staticmethod
     def create(
         scope: Scope, images: Operand[U], size: Operand[TInt32], *options: Options
@@ -108,13 +116,13 @@ class ResizeNearestNeighbor(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResizeNearestNeighbor[U] = ResizeNearestNeighbor()
+        op: ResizeNearestNeighbor[U] = new(ResizeNearestNeighbor)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resized_images = execute(
-                    context._context,
+                    context[CURRENT],
                     "ResizeNearestNeighbor",
                     None,
                     images,
@@ -125,8 +133,8 @@ class ResizeNearestNeighbor(Op, Generic[T]):
                     opts.half_pixel_centers,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (images, size),
@@ -134,7 +142,7 @@ class ResizeNearestNeighbor(Op, Generic[T]):
                 "align_corners": opts.align_corners,
                 "half_pixel_centers": opts.half_pixel_centers,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,22 +150,43 @@ DEFAULTS = ResizeNearestNeighbor.Options()
 MERGE = ResizeNearestNeighbor.Options.merge
 
 
+@explained
 def resize_nearest_neighbor(
     images: Operand[U],
     size: Operand[TInt32],
     *,
-    align_corners: bool = default(False),
-    half_pixel_centers: bool = default(False),
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
     name: str | None = None,
-) -> ResizeNearestNeighbor[U]:
-    """`ResizeNearestNeighbor.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`resized_images` of `ResizeNearestNeighbor.create` in the current scope, with
     ResizeNearestNeighbor.Options as keywords.
     """
-    return ResizeNearestNeighbor.create(
-        Scope.current(name),
-        images,
-        size,
-        ResizeNearestNeighbor.Options(
-            align_corners=align_corners, half_pixel_centers=half_pixel_centers
-        ),
+    if _unknown:
+        raise ResizeNearestNeighbor._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResizeNearestNeighbor",
+                name,
+                images,
+                size,
+                "align_corners",
+                flags[align_corners],
+                "half_pixel_centers",
+                flags[half_pixel_centers],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResizeNearestNeighbor._call(
+        name,
+        (images, size),
+        {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -40,7 +51,7 @@ class ResizeNearestNeighborGradInputs(OpInputs, Generic[U]):
     half_pixel_centers: bool
 
 
-class ResizeNearestNeighborGrad(Op, Generic[T]):
+class ResizeNearestNeighborGrad(TensorOp[T]):
     """TensorFlow's `ResizeNearestNeighborGrad`: `grads`, `size` -> `output`.
 
     TensorFlow's own text: `ResizeNearestNeighborGrad.tensorflow_doc()`.
@@ -88,9 +99,6 @@ class ResizeNearestNeighborGrad(Op, Generic[T]):
     def inputs(self) -> ResizeNearestNeighborGradInputs[T]:
         return ResizeNearestNeighborGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, grads: Operand[U], size: Operand[TInt32], *options: Options
@@ -106,13 +114,13 @@ class ResizeNearestNeighborGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResizeNearestNeighborGrad[U] = ResizeNearestNeighborGrad()
+        op: ResizeNearestNeighborGrad[U] = new(ResizeNearestNeighborGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ResizeNearestNeighborGrad",
                     None,
                     grads,
@@ -123,8 +131,8 @@ class ResizeNearestNeighborGrad(Op, Generic[T]):
                     opts.half_pixel_centers,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (grads, size),
@@ -132,7 +140,7 @@ class ResizeNearestNeighborGrad(Op, Generic[T]):
                 "align_corners": opts.align_corners,
                 "half_pixel_centers": opts.half_pixel_centers,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,22 +148,43 @@ DEFAULTS = ResizeNearestNeighborGrad.Options()
 MERGE = ResizeNearestNeighborGrad.Options.merge
 
 
+@explained
 def resize_nearest_neighbor_grad(
     grads: Operand[U],
     size: Operand[TInt32],
     *,
-    align_corners: bool = default(False),
-    half_pixel_centers: bool = default(False),
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
     name: str | None = None,
-) -> ResizeNearestNeighborGrad[U]:
-    """`ResizeNearestNeighborGrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `ResizeNearestNeighborGrad.create` in the current scope, with
     ResizeNearestNeighborGrad.Options as keywords.
     """
-    return ResizeNearestNeighborGrad.create(
-        Scope.current(name),
-        grads,
-        size,
-        ResizeNearestNeighborGrad.Options(
-            align_corners=align_corners, half_pixel_centers=half_pixel_centers
-        ),
+    if _unknown:
+        raise ResizeNearestNeighborGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResizeNearestNeighborGrad",
+                name,
+                grads,
+                size,
+                "align_corners",
+                flags[align_corners],
+                "half_pixel_centers",
+                flags[half_pixel_centers],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResizeNearestNeighborGrad._call(
+        name,
+        (grads, size),
+        {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers},
+        fast_path_error,
     )
+    return _result

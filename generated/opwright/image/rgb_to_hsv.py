@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["RGBToHSV", "rgb_to_hsv"]
 
@@ -26,7 +35,7 @@ class RGBToHSVInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RGBToHSV(Op, Generic[T]):
+class RGBToHSV(TensorOp[T]):
     """TensorFlow's `RGBToHSV`: `images` -> `output`.
 
     TensorFlow's own text: `RGBToHSV.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class RGBToHSV(Op, Generic[T]):
     def inputs(self) -> RGBToHSVInputs[T]:
         return RGBToHSVInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, images: Operand[U]) -> RGBToHSV[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class RGBToHSV(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RGBToHSV[U] = RGBToHSV()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "RGBToHSV", None, images)
+        op: RGBToHSV[U] = new(RGBToHSV)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "RGBToHSV", None, images)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (images,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (images,), {}, fast_path_error)
 
 
-def rgb_to_hsv(images: Operand[U], *, name: str | None = None) -> RGBToHSV[U]:
-    """`RGBToHSV.create` in the current scope."""
-    return RGBToHSV.create(Scope.current(name), images)
+@explained
+def rgb_to_hsv(
+    images: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `RGBToHSV.create` in the current scope."""
+    if _unknown:
+        raise RGBToHSV._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RGBToHSV", name, images)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RGBToHSV._call(name, (images,), {}, fast_path_error)
+    return _result

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -25,7 +36,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["SampleDistortedBoundingBox", "sample_distorted_bounding_box"]
+__all__ = [
+    "SampleDistortedBoundingBox",
+    "SampleDistortedBoundingBoxOutputs",
+    "sample_distorted_bounding_box",
+]
 
 T = TypeVar("T", bound="TSigned | TUint8", default="AnyDType")
 U = TypeVar("U", bound="TSigned | TUint8", default="AnyDType")
@@ -44,6 +59,14 @@ class SampleDistortedBoundingBoxInputs(OpInputs, Generic[U]):
     area_range: tuple[float, ...]
     max_attempts: int
     use_image_if_no_bounding_boxes: bool
+
+
+class SampleDistortedBoundingBoxOutputs(NamedTuple, Generic[T]):
+    """Outputs of SampleDistortedBoundingBox, as `sample_distorted_bounding_box` returns them."""
+
+    begin: Output[T]
+    size: Output[T]
+    bboxes: Output[TFloat32]
 
 
 class SampleDistortedBoundingBox(Op, Generic[T]):
@@ -68,6 +91,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
     size: Output[T]
     bboxes: Output[TFloat32]
     Inputs = SampleDistortedBoundingBoxInputs
+    Outputs = SampleDistortedBoundingBoxOutputs
 
     class Options(OpOptions):
         """Optional attributes of SampleDistortedBoundingBox.
@@ -167,13 +191,13 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SampleDistortedBoundingBox[U] = SampleDistortedBoundingBox()
+        op: SampleDistortedBoundingBox[U] = new(SampleDistortedBoundingBox)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.begin, op.size, op.bboxes = execute(
-                    context._context,
+                    context[CURRENT],
                     "SampleDistortedBoundingBox",
                     None,
                     image_size,
@@ -194,8 +218,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
                     opts.use_image_if_no_bounding_boxes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (image_size, bounding_boxes),
@@ -208,7 +232,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
                 "max_attempts": opts.max_attempts,
                 "use_image_if_no_bounding_boxes": opts.use_image_if_no_bounding_boxes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -216,33 +240,68 @@ DEFAULTS = SampleDistortedBoundingBox.Options()
 MERGE = SampleDistortedBoundingBox.Options.merge
 
 
+@explained
 def sample_distorted_bounding_box(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    min_object_covered: float = default(0.1),
-    aspect_ratio_range: Sequence[float] = default((0.75, 1.33)),
-    area_range: Sequence[float] = default((0.05, 1.0)),
-    max_attempts: int = default(100),
-    use_image_if_no_bounding_boxes: bool = default(False),
+    seed: int = 0,
+    seed2: int = 0,
+    min_object_covered: float = 0.1,
+    aspect_ratio_range: Sequence[float] = (0.75, 1.33),
+    area_range: Sequence[float] = (0.05, 1.0),
+    max_attempts: int = 100,
+    use_image_if_no_bounding_boxes: bool = False,
     name: str | None = None,
-) -> SampleDistortedBoundingBox[U]:
-    """`SampleDistortedBoundingBox.create` in the current scope, with
+    **_unknown: Never,
+) -> SampleDistortedBoundingBoxOutputs[U]:
+    """The outputs of `SampleDistortedBoundingBox.create` in the current scope, with
     SampleDistortedBoundingBox.Options as keywords.
     """
-    return SampleDistortedBoundingBox.create(
-        Scope.current(name),
-        image_size,
-        bounding_boxes,
-        SampleDistortedBoundingBox.Options(
-            seed=seed,
-            seed2=seed2,
-            min_object_covered=min_object_covered,
-            aspect_ratio_range=aspect_ratio_range,
-            area_range=area_range,
-            max_attempts=max_attempts,
-            use_image_if_no_bounding_boxes=use_image_if_no_bounding_boxes,
-        ),
+    if _unknown:
+        raise SampleDistortedBoundingBox._unknown(_unknown)
+    fast_path_error = None
+    _result: SampleDistortedBoundingBoxOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SampleDistortedBoundingBoxOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SampleDistortedBoundingBox",
+                    name,
+                    image_size,
+                    bounding_boxes,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                    "min_object_covered",
+                    min_object_covered,
+                    "aspect_ratio_range",
+                    aspect_ratio_range,
+                    "area_range",
+                    area_range,
+                    "max_attempts",
+                    max_attempts,
+                    "use_image_if_no_bounding_boxes",
+                    flags[use_image_if_no_bounding_boxes],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SampleDistortedBoundingBox._call(
+        name,
+        (image_size, bounding_boxes),
+        {
+            "seed": seed,
+            "seed2": seed2,
+            "min_object_covered": min_object_covered,
+            "aspect_ratio_range": aspect_ratio_range,
+            "area_range": area_range,
+            "max_attempts": max_attempts,
+            "use_image_if_no_bounding_boxes": use_image_if_no_bounding_boxes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -25,7 +36,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["SampleDistortedBoundingBoxV2", "sample_distorted_bounding_box_v2"]
+__all__ = [
+    "SampleDistortedBoundingBoxV2",
+    "SampleDistortedBoundingBoxV2Outputs",
+    "sample_distorted_bounding_box_v2",
+]
 
 T = TypeVar("T", bound="TSigned | TUint8", default="AnyDType")
 U = TypeVar("U", bound="TSigned | TUint8", default="AnyDType")
@@ -44,6 +59,14 @@ class SampleDistortedBoundingBoxV2Inputs(OpInputs, Generic[U]):
     area_range: tuple[float, ...]
     max_attempts: int
     use_image_if_no_bounding_boxes: bool
+
+
+class SampleDistortedBoundingBoxV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of SampleDistortedBoundingBoxV2, as `sample_distorted_bounding_box_v2` returns them."""
+
+    begin: Output[T]
+    size: Output[T]
+    bboxes: Output[TFloat32]
 
 
 class SampleDistortedBoundingBoxV2(Op, Generic[T]):
@@ -68,6 +91,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
     size: Output[T]
     bboxes: Output[TFloat32]
     Inputs = SampleDistortedBoundingBoxV2Inputs
+    Outputs = SampleDistortedBoundingBoxV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of SampleDistortedBoundingBoxV2.
@@ -161,13 +185,13 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SampleDistortedBoundingBoxV2[U] = SampleDistortedBoundingBoxV2()
+        op: SampleDistortedBoundingBoxV2[U] = new(SampleDistortedBoundingBoxV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.begin, op.size, op.bboxes = execute(
-                    context._context,
+                    context[CURRENT],
                     "SampleDistortedBoundingBoxV2",
                     None,
                     image_size,
@@ -187,8 +211,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
                     opts.use_image_if_no_bounding_boxes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (image_size, bounding_boxes, min_object_covered),
@@ -200,7 +224,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
                 "max_attempts": opts.max_attempts,
                 "use_image_if_no_bounding_boxes": opts.use_image_if_no_bounding_boxes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -208,33 +232,66 @@ DEFAULTS = SampleDistortedBoundingBoxV2.Options()
 MERGE = SampleDistortedBoundingBoxV2.Options.merge
 
 
+@explained
 def sample_distorted_bounding_box_v2(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],
     min_object_covered: Operand[TFloat32],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
-    aspect_ratio_range: Sequence[float] = default((0.75, 1.33)),
-    area_range: Sequence[float] = default((0.05, 1.0)),
-    max_attempts: int = default(100),
-    use_image_if_no_bounding_boxes: bool = default(False),
+    seed: int = 0,
+    seed2: int = 0,
+    aspect_ratio_range: Sequence[float] = (0.75, 1.33),
+    area_range: Sequence[float] = (0.05, 1.0),
+    max_attempts: int = 100,
+    use_image_if_no_bounding_boxes: bool = False,
     name: str | None = None,
-) -> SampleDistortedBoundingBoxV2[U]:
-    """`SampleDistortedBoundingBoxV2.create` in the current scope, with
-    SampleDistortedBoundingBoxV2.Options as keywords.
+    **_unknown: Never,
+) -> SampleDistortedBoundingBoxV2Outputs[U]:
+    """The outputs of `SampleDistortedBoundingBoxV2.create` in the current scope,
+    with SampleDistortedBoundingBoxV2.Options as keywords.
     """
-    return SampleDistortedBoundingBoxV2.create(
-        Scope.current(name),
-        image_size,
-        bounding_boxes,
-        min_object_covered,
-        SampleDistortedBoundingBoxV2.Options(
-            seed=seed,
-            seed2=seed2,
-            aspect_ratio_range=aspect_ratio_range,
-            area_range=area_range,
-            max_attempts=max_attempts,
-            use_image_if_no_bounding_boxes=use_image_if_no_bounding_boxes,
-        ),
+    if _unknown:
+        raise SampleDistortedBoundingBoxV2._unknown(_unknown)
+    fast_path_error = None
+    _result: SampleDistortedBoundingBoxV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = SampleDistortedBoundingBoxV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "SampleDistortedBoundingBoxV2",
+                    name,
+                    image_size,
+                    bounding_boxes,
+                    min_object_covered,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                    "aspect_ratio_range",
+                    aspect_ratio_range,
+                    "area_range",
+                    area_range,
+                    "max_attempts",
+                    max_attempts,
+                    "use_image_if_no_bounding_boxes",
+                    flags[use_image_if_no_bounding_boxes],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SampleDistortedBoundingBoxV2._call(
+        name,
+        (image_size, bounding_boxes, min_object_covered),
+        {
+            "seed": seed,
+            "seed2": seed2,
+            "aspect_ratio_range": aspect_ratio_range,
+            "area_range": area_range,
+            "max_attempts": max_attempts,
+            "use_image_if_no_bounding_boxes": use_image_if_no_bounding_boxes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
         StringLike,
-        TFloat32,
         TFloating,
         TInt32,
         TSigned,
@@ -44,7 +55,7 @@ class ScaleAndTranslateInputs(OpInputs):
     antialias: bool
 
 
-class ScaleAndTranslate(Op):
+class ScaleAndTranslate(TensorOp[TFloat32]):
     """TensorFlow's `ScaleAndTranslate`: `images`, `size`, `scale`, `translation` ->
     `resized_images`.
 
@@ -92,9 +103,6 @@ class ScaleAndTranslate(Op):
     def inputs(self) -> ScaleAndTranslateInputs:
         return ScaleAndTranslateInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.resized_images
-
     @staticmethod
     def create(
         scope: Scope,
@@ -117,13 +125,13 @@ class ScaleAndTranslate(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ScaleAndTranslate = ScaleAndTranslate()
+        op: ScaleAndTranslate = new(ScaleAndTranslate)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.resized_images = execute(
-                    context._context,
+                    context[CURRENT],
                     "ScaleAndTranslate",
                     None,
                     images,
@@ -136,13 +144,13 @@ class ScaleAndTranslate(Op):
                     opts.antialias,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (images, size, scale, translation),
             {"kernel_type": opts.kernel_type, "antialias": opts.antialias},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -150,24 +158,47 @@ DEFAULTS = ScaleAndTranslate.Options()
 MERGE = ScaleAndTranslate.Options.merge
 
 
+@explained
 def scale_and_translate(
     images: Operand[U],
     size: Operand[TInt32],
     scale: Operand[TFloat32],
     translation: Operand[TFloat32],
     *,
-    kernel_type: StringLike = default("lanczos3"),
-    antialias: bool = default(True),
+    kernel_type: StringLike = "lanczos3",
+    antialias: bool = True,
     name: str | None = None,
-) -> ScaleAndTranslate:
-    """`ScaleAndTranslate.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`resized_images` of `ScaleAndTranslate.create` in the current scope, with
     ScaleAndTranslate.Options as keywords.
     """
-    return ScaleAndTranslate.create(
-        Scope.current(name),
-        images,
-        size,
-        scale,
-        translation,
-        ScaleAndTranslate.Options(kernel_type=kernel_type, antialias=antialias),
+    if _unknown:
+        raise ScaleAndTranslate._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ScaleAndTranslate",
+                name,
+                images,
+                size,
+                scale,
+                translation,
+                "kernel_type",
+                kernel_type,
+                "antialias",
+                flags[antialias],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ScaleAndTranslate._call(
+        name,
+        (images, size, scale, translation),
+        {"kernel_type": kernel_type, "antialias": antialias},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TFloat32,
     )
@@ -40,7 +52,7 @@ class ScaleAndTranslateGradInputs(OpInputs, Generic[U]):
     antialias: bool
 
 
-class ScaleAndTranslateGrad(Op, Generic[T]):
+class ScaleAndTranslateGrad(TensorOp[T]):
     """TensorFlow's `ScaleAndTranslateGrad`: `grads`, `original_image`, `scale`,
     `translation` -> `output`.
 
@@ -87,14 +99,11 @@ class ScaleAndTranslateGrad(Op, Generic[T]):
     def inputs(self) -> ScaleAndTranslateGradInputs[T]:
         return ScaleAndTranslateGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         grads: Operand[U],
-        original_image: Operand[U],
+        original_image: SameOperand[U],
         scale: Operand[TFloat32],
         translation: Operand[TFloat32],
         *options: Options,
@@ -112,13 +121,13 @@ class ScaleAndTranslateGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ScaleAndTranslateGrad[U] = ScaleAndTranslateGrad()
+        op: ScaleAndTranslateGrad[U] = new(ScaleAndTranslateGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ScaleAndTranslateGrad",
                     None,
                     grads,
@@ -131,13 +140,13 @@ class ScaleAndTranslateGrad(Op, Generic[T]):
                     opts.antialias,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (grads, original_image, scale, translation),
             {"kernel_type": opts.kernel_type, "antialias": opts.antialias},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,24 +154,47 @@ DEFAULTS = ScaleAndTranslateGrad.Options()
 MERGE = ScaleAndTranslateGrad.Options.merge
 
 
+@explained
 def scale_and_translate_grad(
     grads: Operand[U],
-    original_image: Operand[U],
+    original_image: SameOperand[U],
     scale: Operand[TFloat32],
     translation: Operand[TFloat32],
     *,
-    kernel_type: StringLike = default("lanczos3"),
-    antialias: bool = default(True),
+    kernel_type: StringLike = "lanczos3",
+    antialias: bool = True,
     name: str | None = None,
-) -> ScaleAndTranslateGrad[U]:
-    """`ScaleAndTranslateGrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `ScaleAndTranslateGrad.create` in the current scope, with
     ScaleAndTranslateGrad.Options as keywords.
     """
-    return ScaleAndTranslateGrad.create(
-        Scope.current(name),
-        grads,
-        original_image,
-        scale,
-        translation,
-        ScaleAndTranslateGrad.Options(kernel_type=kernel_type, antialias=antialias),
+    if _unknown:
+        raise ScaleAndTranslateGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ScaleAndTranslateGrad",
+                name,
+                grads,
+                original_image,
+                scale,
+                translation,
+                "kernel_type",
+                kernel_type,
+                "antialias",
+                flags[antialias],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ScaleAndTranslateGrad._call(
+        name,
+        (grads, original_image, scale, translation),
+        {"kernel_type": kernel_type, "antialias": antialias},
+        fast_path_error,
     )
+    return _result

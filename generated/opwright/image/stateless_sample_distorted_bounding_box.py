@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StatelessSampleDistortedBoundingBox",
+    "StatelessSampleDistortedBoundingBoxOutputs",
     "stateless_sample_distorted_bounding_box",
 ]
 
@@ -49,6 +61,14 @@ class StatelessSampleDistortedBoundingBoxInputs(OpInputs, Generic[U]):
     area_range: tuple[float, ...]
     max_attempts: int
     use_image_if_no_bounding_boxes: bool
+
+
+class StatelessSampleDistortedBoundingBoxOutputs(NamedTuple, Generic[T]):
+    """Outputs of StatelessSampleDistortedBoundingBox, as `stateless_sample_distorted_bounding_box` returns them."""
+
+    begin: Output[T]
+    size: Output[T]
+    bboxes: Output[TFloat32]
 
 
 class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
@@ -73,6 +93,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
     size: Output[T]
     bboxes: Output[TFloat32]
     Inputs = StatelessSampleDistortedBoundingBoxInputs
+    Outputs = StatelessSampleDistortedBoundingBoxOutputs
 
     class Options(OpOptions):
         """Optional attributes of StatelessSampleDistortedBoundingBox.
@@ -152,15 +173,15 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessSampleDistortedBoundingBox[U] = (
-            StatelessSampleDistortedBoundingBox()
+        op: StatelessSampleDistortedBoundingBox[U] = new(
+            StatelessSampleDistortedBoundingBox
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.begin, op.size, op.bboxes = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessSampleDistortedBoundingBox",
                     None,
                     image_size,
@@ -177,8 +198,8 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
                     opts.use_image_if_no_bounding_boxes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (image_size, bounding_boxes, min_object_covered, seed),
@@ -188,7 +209,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
                 "max_attempts": opts.max_attempts,
                 "use_image_if_no_bounding_boxes": opts.use_image_if_no_bounding_boxes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -196,31 +217,60 @@ DEFAULTS = StatelessSampleDistortedBoundingBox.Options()
 MERGE = StatelessSampleDistortedBoundingBox.Options.merge
 
 
+@explained
 def stateless_sample_distorted_bounding_box(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],
     min_object_covered: Operand[TFloat32],
     seed: Operand[Useed],
     *,
-    aspect_ratio_range: Sequence[float] = default((0.75, 1.33)),
-    area_range: Sequence[float] = default((0.05, 1.0)),
-    max_attempts: int = default(100),
-    use_image_if_no_bounding_boxes: bool = default(False),
+    aspect_ratio_range: Sequence[float] = (0.75, 1.33),
+    area_range: Sequence[float] = (0.05, 1.0),
+    max_attempts: int = 100,
+    use_image_if_no_bounding_boxes: bool = False,
     name: str | None = None,
-) -> StatelessSampleDistortedBoundingBox[U]:
-    """`StatelessSampleDistortedBoundingBox.create` in the current scope, with
-    StatelessSampleDistortedBoundingBox.Options as keywords.
+    **_unknown: Never,
+) -> StatelessSampleDistortedBoundingBoxOutputs[U]:
+    """The outputs of `StatelessSampleDistortedBoundingBox.create` in the current
+    scope, with StatelessSampleDistortedBoundingBox.Options as keywords.
     """
-    return StatelessSampleDistortedBoundingBox.create(
-        Scope.current(name),
-        image_size,
-        bounding_boxes,
-        min_object_covered,
-        seed,
-        StatelessSampleDistortedBoundingBox.Options(
-            aspect_ratio_range=aspect_ratio_range,
-            area_range=area_range,
-            max_attempts=max_attempts,
-            use_image_if_no_bounding_boxes=use_image_if_no_bounding_boxes,
-        ),
+    if _unknown:
+        raise StatelessSampleDistortedBoundingBox._unknown(_unknown)
+    fast_path_error = None
+    _result: StatelessSampleDistortedBoundingBoxOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = StatelessSampleDistortedBoundingBoxOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "StatelessSampleDistortedBoundingBox",
+                    name,
+                    image_size,
+                    bounding_boxes,
+                    min_object_covered,
+                    seed,
+                    "aspect_ratio_range",
+                    aspect_ratio_range,
+                    "area_range",
+                    area_range,
+                    "max_attempts",
+                    max_attempts,
+                    "use_image_if_no_bounding_boxes",
+                    flags[use_image_if_no_bounding_boxes],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessSampleDistortedBoundingBox._call(
+        name,
+        (image_size, bounding_boxes, min_object_covered, seed),
+        {
+            "aspect_ratio_range": aspect_ratio_range,
+            "area_range": area_range,
+            "max_attempts": max_attempts,
+            "use_image_if_no_bounding_boxes": use_image_if_no_bounding_boxes,
+        },
+        fast_path_error,
     )
+    return _result

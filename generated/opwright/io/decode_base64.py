@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["DecodeBase64", "decode_base64"]
 
@@ -21,7 +32,7 @@ class DecodeBase64Inputs(OpInputs):
     input: Output[TString]
 
 
-class DecodeBase64(Op):
+class DecodeBase64(TensorOp[TString]):
     """TensorFlow's `DecodeBase64`: `input` -> `output`.
 
     TensorFlow's own text: `DecodeBase64.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class DecodeBase64(Op):
     def inputs(self) -> DecodeBase64Inputs:
         return DecodeBase64Inputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[TString]) -> DecodeBase64:
+    def create(scope: Scope, input: StringOperand) -> DecodeBase64:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,17 +61,31 @@ class DecodeBase64(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeBase64 = DecodeBase64()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "DecodeBase64", None, input)
+        op: DecodeBase64 = new(DecodeBase64)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "DecodeBase64", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def decode_base64(input: Operand[TString], *, name: str | None = None) -> DecodeBase64:
-    """`DecodeBase64.create` in the current scope."""
-    return DecodeBase64.create(Scope.current(name), input)
+@explained
+def decode_base64(
+    input: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`output` of `DecodeBase64.create` in the current scope."""
+    if _unknown:
+        raise DecodeBase64._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DecodeBase64", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeBase64._call(name, (input,), {}, fast_path_error)
+    return _result

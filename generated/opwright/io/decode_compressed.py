@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike, StringOperand
     from typing_extensions import Self
 
 __all__ = ["DecodeCompressed", "decode_compressed"]
@@ -24,7 +36,7 @@ class DecodeCompressedInputs(OpInputs):
     compression_type: StringLike
 
 
-class DecodeCompressed(Op):
+class DecodeCompressed(TensorOp[TString]):
     """TensorFlow's `DecodeCompressed`: `bytes` -> `output`.
 
     TensorFlow's own text: `DecodeCompressed.tensorflow_doc()`.
@@ -62,12 +74,9 @@ class DecodeCompressed(Op):
     def inputs(self) -> DecodeCompressedInputs:
         return DecodeCompressedInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, bytes: Operand[TString], *options: Options
+        scope: Scope, bytes: StringOperand, *options: Options
     ) -> DecodeCompressed:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -79,13 +88,13 @@ class DecodeCompressed(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeCompressed = DecodeCompressed()
+        op: DecodeCompressed = new(DecodeCompressed)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeCompressed",
                     None,
                     bytes,
@@ -93,10 +102,13 @@ class DecodeCompressed(Op):
                     opts.compression_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (bytes,), {"compression_type": opts.compression_type}, refusal
+            scope,
+            (bytes,),
+            {"compression_type": opts.compression_type},
+            fast_path_error,
         )
 
 
@@ -104,17 +116,35 @@ DEFAULTS = DecodeCompressed.Options()
 MERGE = DecodeCompressed.Options.merge
 
 
+@explained
 def decode_compressed(
-    bytes: Operand[TString],
+    bytes: StringOperand,
     *,
-    compression_type: StringLike = default(""),
+    compression_type: StringLike = "",
     name: str | None = None,
-) -> DecodeCompressed:
-    """`DecodeCompressed.create` in the current scope, with DecodeCompressed.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `DecodeCompressed.create` in the current scope, with
+    DecodeCompressed.Options as keywords.
     """
-    return DecodeCompressed.create(
-        Scope.current(name),
-        bytes,
-        DecodeCompressed.Options(compression_type=compression_type),
+    if _unknown:
+        raise DecodeCompressed._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeCompressed",
+                name,
+                bytes,
+                "compression_type",
+                compression_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeCompressed._call(
+        name, (bytes,), {"compression_type": compression_type}, fast_path_error
     )
+    return _result

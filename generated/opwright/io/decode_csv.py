@@ -5,20 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
+        StringOperand,
         TString,
     )
     from typing_extensions import Self
@@ -102,8 +115,8 @@ class DecodeCSV(Op):
     @staticmethod
     def create(
         scope: Scope,
-        records: Operand[TString],
-        record_defaults: Sequence[Operand[AnyDType]],
+        records: StringOperand,
+        record_defaults: Sequence[AnyOperand[AnyDType]],
         *options: Options,
     ) -> DecodeCSV:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -117,13 +130,13 @@ class DecodeCSV(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeCSV = DecodeCSV()
+        op: DecodeCSV = new(DecodeCSV)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeCSV",
                     None,
                     records,
@@ -138,8 +151,8 @@ class DecodeCSV(Op):
                     opts.select_cols,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (records, record_defaults),
@@ -149,7 +162,7 @@ class DecodeCSV(Op):
                 "na_value": opts.na_value,
                 "select_cols": opts.select_cols,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,25 +170,54 @@ DEFAULTS = DecodeCSV.Options()
 MERGE = DecodeCSV.Options.merge
 
 
+@explained
 def decode_csv(
-    records: Operand[TString],
-    record_defaults: Sequence[Operand[AnyDType]],
+    records: StringOperand,
+    record_defaults: Sequence[AnyOperand[AnyDType]],
     *,
-    field_delim: StringLike = default(","),
-    use_quote_delim: bool = default(True),
-    na_value: StringLike = default(""),
-    select_cols: Sequence[int] = default(()),
+    field_delim: StringLike = ",",
+    use_quote_delim: bool = True,
+    na_value: StringLike = "",
+    select_cols: Sequence[int] = (),
     name: str | None = None,
-) -> DecodeCSV:
-    """`DecodeCSV.create` in the current scope, with DecodeCSV.Options as keywords."""
-    return DecodeCSV.create(
-        Scope.current(name),
-        records,
-        record_defaults,
-        DecodeCSV.Options(
-            field_delim=field_delim,
-            use_quote_delim=use_quote_delim,
-            na_value=na_value,
-            select_cols=select_cols,
-        ),
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `DecodeCSV.create` in the current scope, with DecodeCSV.Options as
+    keywords.
+    """
+    if _unknown:
+        raise DecodeCSV._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeCSV",
+                name,
+                records,
+                record_defaults,
+                "field_delim",
+                field_delim,
+                "use_quote_delim",
+                flags[use_quote_delim],
+                "na_value",
+                na_value,
+                "select_cols",
+                select_cols,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeCSV._call(
+        name,
+        (records, record_defaults),
+        {
+            "field_delim": field_delim,
+            "use_quote_delim": use_quote_delim,
+            "na_value": na_value,
+            "select_cols": select_cols,
+        },
+        fast_path_error,
     )
+    return _result

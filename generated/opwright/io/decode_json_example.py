@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["DecodeJSONExample", "decode_json_example"]
 
@@ -21,7 +32,7 @@ class DecodeJSONExampleInputs(OpInputs):
     json_examples: Output[TString]
 
 
-class DecodeJSONExample(Op):
+class DecodeJSONExample(TensorOp[TString]):
     """TensorFlow's `DecodeJSONExample`: `json_examples` -> `binary_examples`.
 
     TensorFlow's own text: `DecodeJSONExample.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class DecodeJSONExample(Op):
     def inputs(self) -> DecodeJSONExampleInputs:
         return DecodeJSONExampleInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.binary_examples
-
     @staticmethod
-    def create(scope: Scope, json_examples: Operand[TString]) -> DecodeJSONExample:
+    def create(scope: Scope, json_examples: StringOperand) -> DecodeJSONExample:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,21 +61,35 @@ class DecodeJSONExample(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeJSONExample = DecodeJSONExample()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DecodeJSONExample = new(DecodeJSONExample)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.binary_examples = execute(
-                    context._context, "DecodeJSONExample", None, json_examples
+                    context[CURRENT], "DecodeJSONExample", None, json_examples
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (json_examples,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (json_examples,), {}, fast_path_error)
 
 
+@explained
 def decode_json_example(
-    json_examples: Operand[TString], *, name: str | None = None
-) -> DecodeJSONExample:
-    """`DecodeJSONExample.create` in the current scope."""
-    return DecodeJSONExample.create(Scope.current(name), json_examples)
+    json_examples: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`binary_examples` of `DecodeJSONExample.create` in the current scope."""
+    if _unknown:
+        raise DecodeJSONExample._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DecodeJSONExample", name, json_examples
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeJSONExample._call(name, (json_examples,), {}, fast_path_error)
+    return _result

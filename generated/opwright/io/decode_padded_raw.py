@@ -3,22 +3,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        StringOperand,
         TFloating,
         TInt32,
         TSigned,
@@ -47,7 +59,7 @@ class DecodePaddedRawInputs(OpInputs):
     little_endian: bool
 
 
-class DecodePaddedRaw(Op, Generic[OutType]):
+class DecodePaddedRaw(TensorOp[OutType]):
     """TensorFlow's `DecodePaddedRaw`: `input_bytes`, `fixed_length` -> `output`.
 
     TensorFlow's own text: `DecodePaddedRaw.tensorflow_doc()`.
@@ -88,13 +100,10 @@ class DecodePaddedRaw(Op, Generic[OutType]):
     def inputs(self) -> DecodePaddedRawInputs:
         return DecodePaddedRawInputs(self)
 
-    def as_output(self) -> Output[OutType]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input_bytes: Operand[TString],
+        input_bytes: StringOperand,
         fixed_length: Operand[TInt32],
         out_type: type[UOutType] | DTypeLike,
         *options: Options,
@@ -112,13 +121,13 @@ class DecodePaddedRaw(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodePaddedRaw[UOutType] = DecodePaddedRaw()
+        op: DecodePaddedRaw[UOutType] = new(DecodePaddedRaw)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodePaddedRaw",
                     None,
                     input_bytes,
@@ -129,13 +138,13 @@ class DecodePaddedRaw(Op, Generic[OutType]):
                     opts.little_endian,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_bytes, fixed_length),
             {"out_type": out_type, "little_endian": opts.little_endian},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -143,21 +152,43 @@ DEFAULTS = DecodePaddedRaw.Options()
 MERGE = DecodePaddedRaw.Options.merge
 
 
+@explained
 def decode_padded_raw(
-    input_bytes: Operand[TString],
+    input_bytes: StringOperand,
     fixed_length: Operand[TInt32],
     out_type: type[UOutType] | DTypeLike,
     *,
-    little_endian: bool = default(True),
+    little_endian: bool = True,
     name: str | None = None,
-) -> DecodePaddedRaw[UOutType]:
-    """`DecodePaddedRaw.create` in the current scope, with DecodePaddedRaw.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UOutType]:
+    """`output` of `DecodePaddedRaw.create` in the current scope, with
+    DecodePaddedRaw.Options as keywords.
     """
-    return DecodePaddedRaw.create(
-        Scope.current(name),
-        input_bytes,
-        fixed_length,
-        out_type,
-        DecodePaddedRaw.Options(little_endian=little_endian),
+    if _unknown:
+        raise DecodePaddedRaw._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodePaddedRaw",
+                name,
+                input_bytes,
+                fixed_length,
+                "out_type",
+                as_dtype(out_type),
+                "little_endian",
+                flags[little_endian],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodePaddedRaw._call(
+        name,
+        (input_bytes, fixed_length),
+        {"out_type": out_type, "little_endian": little_endian},
+        fast_path_error,
     )
+    return _result

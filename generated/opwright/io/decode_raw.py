@@ -3,22 +3,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TBool,
         TInexact,
         TSigned,
@@ -48,7 +59,7 @@ class DecodeRawInputs(OpInputs):
     little_endian: bool
 
 
-class DecodeRaw(Op, Generic[OutType]):
+class DecodeRaw(TensorOp[OutType]):
     """TensorFlow's `DecodeRaw`: `bytes` -> `output`.
 
     TensorFlow's own text: `DecodeRaw.tensorflow_doc()`.
@@ -89,13 +100,10 @@ class DecodeRaw(Op, Generic[OutType]):
     def inputs(self) -> DecodeRawInputs:
         return DecodeRawInputs(self)
 
-    def as_output(self) -> Output[OutType]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        bytes: Operand[TString],
+        bytes: StringOperand,
         out_type: type[UOutType] | DTypeLike,
         *options: Options,
     ) -> DecodeRaw[UOutType]:
@@ -111,13 +119,13 @@ class DecodeRaw(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DecodeRaw[UOutType] = DecodeRaw()
+        op: DecodeRaw[UOutType] = new(DecodeRaw)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DecodeRaw",
                     None,
                     bytes,
@@ -127,13 +135,13 @@ class DecodeRaw(Op, Generic[OutType]):
                     opts.little_endian,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (bytes,),
             {"out_type": out_type, "little_endian": opts.little_endian},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,17 +149,41 @@ DEFAULTS = DecodeRaw.Options()
 MERGE = DecodeRaw.Options.merge
 
 
+@explained
 def decode_raw(
-    bytes: Operand[TString],
+    bytes: StringOperand,
     out_type: type[UOutType] | DTypeLike,
     *,
-    little_endian: bool = default(True),
+    little_endian: bool = True,
     name: str | None = None,
-) -> DecodeRaw[UOutType]:
-    """`DecodeRaw.create` in the current scope, with DecodeRaw.Options as keywords."""
-    return DecodeRaw.create(
-        Scope.current(name),
-        bytes,
-        out_type,
-        DecodeRaw.Options(little_endian=little_endian),
+    **_unknown: Never,
+) -> Output[UOutType]:
+    """`output` of `DecodeRaw.create` in the current scope, with DecodeRaw.Options as
+    keywords.
+    """
+    if _unknown:
+        raise DecodeRaw._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DecodeRaw",
+                name,
+                bytes,
+                "out_type",
+                as_dtype(out_type),
+                "little_endian",
+                flags[little_endian],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DecodeRaw._call(
+        name,
+        (bytes,),
+        {"out_type": out_type, "little_endian": little_endian},
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TInt64,
         TString,
         TType,
     )
 
-__all__ = ["DeserializeManySparse", "deserialize_many_sparse"]
+__all__ = [
+    "DeserializeManySparse",
+    "DeserializeManySparseOutputs",
+    "deserialize_many_sparse",
+]
 
 Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
 UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
@@ -34,6 +47,14 @@ class DeserializeManySparseInputs(OpInputs):
 
     serialized_sparse: Output[TString]
     dtype: DType
+
+
+class DeserializeManySparseOutputs(NamedTuple, Generic[Dtype]):
+    """Outputs of DeserializeManySparse, as `deserialize_many_sparse` returns them."""
+
+    sparse_indices: Output[TInt64]
+    sparse_values: Output[Dtype]
+    sparse_shape: Output[TInt64]
 
 
 class DeserializeManySparse(Op, Generic[Dtype]):
@@ -54,6 +75,7 @@ class DeserializeManySparse(Op, Generic[Dtype]):
     sparse_values: Output[Dtype]
     sparse_shape: Output[TInt64]
     Inputs = DeserializeManySparseInputs
+    Outputs = DeserializeManySparseOutputs
 
     @property
     def inputs(self) -> DeserializeManySparseInputs:
@@ -61,9 +83,7 @@ class DeserializeManySparse(Op, Generic[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope,
-        serialized_sparse: Operand[TString],
-        dtype: type[UDtype] | DTypeLike,
+        scope: Scope, serialized_sparse: StringOperand, dtype: type[UDtype] | DTypeLike
     ) -> DeserializeManySparse[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -75,12 +95,12 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeserializeManySparse[UDtype] = DeserializeManySparse()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DeserializeManySparse[UDtype] = new(DeserializeManySparse)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "DeserializeManySparse",
                     None,
                     serialized_sparse,
@@ -88,16 +108,40 @@ class DeserializeManySparse(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (serialized_sparse,), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (serialized_sparse,), {"dtype": dtype}, fast_path_error)
 
 
+@explained
 def deserialize_many_sparse(
-    serialized_sparse: Operand[TString],
+    serialized_sparse: StringOperand,
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> DeserializeManySparse[UDtype]:
-    """`DeserializeManySparse.create` in the current scope."""
-    return DeserializeManySparse.create(Scope.current(name), serialized_sparse, dtype)
+    **_unknown: Never,
+) -> DeserializeManySparseOutputs[UDtype]:
+    """The outputs of `DeserializeManySparse.create` in the current scope."""
+    if _unknown:
+        raise DeserializeManySparse._unknown(_unknown)
+    fast_path_error = None
+    _result: DeserializeManySparseOutputs[UDtype]
+    if executing_eagerly():
+        try:
+            _result = DeserializeManySparseOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "DeserializeManySparse",
+                    name,
+                    serialized_sparse,
+                    "dtype",
+                    as_dtype(dtype),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeserializeManySparse._call(
+        name, (serialized_sparse,), {"dtype": dtype}, fast_path_error
+    )
+    return _result

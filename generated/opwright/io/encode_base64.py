@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
     from typing_extensions import Self
 
 __all__ = ["EncodeBase64", "encode_base64"]
@@ -24,7 +37,7 @@ class EncodeBase64Inputs(OpInputs):
     pad: bool
 
 
-class EncodeBase64(Op):
+class EncodeBase64(TensorOp[TString]):
     """TensorFlow's `EncodeBase64`: `input` -> `output`.
 
     TensorFlow's own text: `EncodeBase64.tensorflow_doc()`.
@@ -62,13 +75,8 @@ class EncodeBase64(Op):
     def inputs(self) -> EncodeBase64Inputs:
         return EncodeBase64Inputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
-    def create(
-        scope: Scope, input: Operand[TString], *options: Options
-    ) -> EncodeBase64:
+    def create(scope: Scope, input: StringOperand, *options: Options) -> EncodeBase64:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -79,30 +87,46 @@ class EncodeBase64(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EncodeBase64 = EncodeBase64()
+        op: EncodeBase64 = new(EncodeBase64)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "EncodeBase64", None, input, "pad", opts.pad
+                    context[CURRENT], "EncodeBase64", None, input, "pad", opts.pad
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"pad": opts.pad}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"pad": opts.pad}, fast_path_error)
 
 
 DEFAULTS = EncodeBase64.Options()
 MERGE = EncodeBase64.Options.merge
 
 
+@explained
 def encode_base64(
-    input: Operand[TString], *, pad: bool = default(False), name: str | None = None
-) -> EncodeBase64:
-    """`EncodeBase64.create` in the current scope, with EncodeBase64.Options as
-    keywords.
+    input: StringOperand,
+    *,
+    pad: bool = False,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `EncodeBase64.create` in the current scope, with
+    EncodeBase64.Options as keywords.
     """
-    return EncodeBase64.create(
-        Scope.current(name), input, EncodeBase64.Options(pad=pad)
-    )
+    if _unknown:
+        raise EncodeBase64._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "EncodeBase64", name, input, "pad", flags[pad]
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EncodeBase64._call(name, (input,), {"pad": pad}, fast_path_error)
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["FixedLengthRecordReader", "fixed_length_record_reader"]
@@ -29,7 +40,7 @@ class FixedLengthRecordReaderInputs(OpInputs):
     shared_name: StringLike
 
 
-class FixedLengthRecordReader(Op):
+class FixedLengthRecordReader(TensorOp[TString]):
     """TensorFlow's `FixedLengthRecordReader`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `FixedLengthRecordReader.tensorflow_doc()`.
@@ -106,9 +117,6 @@ class FixedLengthRecordReader(Op):
     def inputs(self) -> FixedLengthRecordReaderInputs:
         return FixedLengthRecordReaderInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.reader_handle
-
     @staticmethod
     @deprecated(
         "FixedLengthRecordReader was removed in GraphDef version 26. Use FixedLengthRecordReaderV2.",
@@ -127,13 +135,13 @@ class FixedLengthRecordReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FixedLengthRecordReader = FixedLengthRecordReader()
+        op: FixedLengthRecordReader = new(FixedLengthRecordReader)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "FixedLengthRecordReader",
                     None,
                     "header_bytes",
@@ -150,8 +158,8 @@ class FixedLengthRecordReader(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -163,7 +171,7 @@ class FixedLengthRecordReader(Op):
                 "container": opts.container,
                 "shared_name": opts.shared_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -175,27 +183,58 @@ MERGE = FixedLengthRecordReader.Options.merge
     "FixedLengthRecordReader was removed in GraphDef version 26. Use FixedLengthRecordReaderV2.",
     category=None,
 )
+@explained
 def fixed_length_record_reader(
     record_bytes: int,
     *,
-    header_bytes: int = default(0),
-    footer_bytes: int = default(0),
-    hop_bytes: int = default(0),
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    header_bytes: int = 0,
+    footer_bytes: int = 0,
+    hop_bytes: int = 0,
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> FixedLengthRecordReader:
-    """`FixedLengthRecordReader.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TString]:
+    """`reader_handle` of `FixedLengthRecordReader.create` in the current scope, with
     FixedLengthRecordReader.Options as keywords.
     """
-    return FixedLengthRecordReader.create(
-        Scope.current(name),
-        record_bytes,
-        FixedLengthRecordReader.Options(
-            header_bytes=header_bytes,
-            footer_bytes=footer_bytes,
-            hop_bytes=hop_bytes,
-            container=container,
-            shared_name=shared_name,
-        ),
+    if _unknown:
+        raise FixedLengthRecordReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FixedLengthRecordReader",
+                name,
+                "header_bytes",
+                header_bytes,
+                "record_bytes",
+                record_bytes,
+                "footer_bytes",
+                footer_bytes,
+                "hop_bytes",
+                hop_bytes,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FixedLengthRecordReader._call(
+        name,
+        (),
+        {
+            "header_bytes": header_bytes,
+            "record_bytes": record_bytes,
+            "footer_bytes": footer_bytes,
+            "hop_bytes": hop_bytes,
+            "container": container,
+            "shared_name": shared_name,
+        },
+        fast_path_error,
     )
+    return _result

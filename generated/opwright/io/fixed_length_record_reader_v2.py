@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["FixedLengthRecordReaderV2", "fixed_length_record_reader_v2"]
@@ -29,7 +41,7 @@ class FixedLengthRecordReaderV2Inputs(OpInputs):
     encoding: StringLike
 
 
-class FixedLengthRecordReaderV2(Op):
+class FixedLengthRecordReaderV2(TensorOp[TResource]):
     """TensorFlow's `FixedLengthRecordReaderV2`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `FixedLengthRecordReaderV2.tensorflow_doc()`.
@@ -113,9 +125,6 @@ class FixedLengthRecordReaderV2(Op):
     def inputs(self) -> FixedLengthRecordReaderV2Inputs:
         return FixedLengthRecordReaderV2Inputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.reader_handle
-
     @staticmethod
     def create(
         scope: Scope, record_bytes: int, *options: Options
@@ -130,13 +139,13 @@ class FixedLengthRecordReaderV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FixedLengthRecordReaderV2 = FixedLengthRecordReaderV2()
+        op: FixedLengthRecordReaderV2 = new(FixedLengthRecordReaderV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "FixedLengthRecordReaderV2",
                     None,
                     "header_bytes",
@@ -155,8 +164,8 @@ class FixedLengthRecordReaderV2(Op):
                     opts.encoding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -169,7 +178,7 @@ class FixedLengthRecordReaderV2(Op):
                 "shared_name": opts.shared_name,
                 "encoding": opts.encoding,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -177,29 +186,62 @@ DEFAULTS = FixedLengthRecordReaderV2.Options()
 MERGE = FixedLengthRecordReaderV2.Options.merge
 
 
+@explained
 def fixed_length_record_reader_v2(
     record_bytes: int,
     *,
-    header_bytes: int = default(0),
-    footer_bytes: int = default(0),
-    hop_bytes: int = default(0),
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    encoding: StringLike = default(""),
+    header_bytes: int = 0,
+    footer_bytes: int = 0,
+    hop_bytes: int = 0,
+    container: StringLike = "",
+    shared_name: StringLike = "",
+    encoding: StringLike = "",
     name: str | None = None,
-) -> FixedLengthRecordReaderV2:
-    """`FixedLengthRecordReaderV2.create` in the current scope, with
-    FixedLengthRecordReaderV2.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`reader_handle` of `FixedLengthRecordReaderV2.create` in the current scope,
+    with FixedLengthRecordReaderV2.Options as keywords.
     """
-    return FixedLengthRecordReaderV2.create(
-        Scope.current(name),
-        record_bytes,
-        FixedLengthRecordReaderV2.Options(
-            header_bytes=header_bytes,
-            footer_bytes=footer_bytes,
-            hop_bytes=hop_bytes,
-            container=container,
-            shared_name=shared_name,
-            encoding=encoding,
-        ),
+    if _unknown:
+        raise FixedLengthRecordReaderV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FixedLengthRecordReaderV2",
+                name,
+                "header_bytes",
+                header_bytes,
+                "record_bytes",
+                record_bytes,
+                "footer_bytes",
+                footer_bytes,
+                "hop_bytes",
+                hop_bytes,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+                "encoding",
+                encoding,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FixedLengthRecordReaderV2._call(
+        name,
+        (),
+        {
+            "header_bytes": header_bytes,
+            "record_bytes": record_bytes,
+            "footer_bytes": footer_bytes,
+            "hop_bytes": hop_bytes,
+            "container": container,
+            "shared_name": shared_name,
+            "encoding": encoding,
+        },
+        fast_path_error,
     )
+    return _result

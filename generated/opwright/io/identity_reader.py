@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["IdentityReader", "identity_reader"]
@@ -25,7 +36,7 @@ class IdentityReaderInputs(OpInputs):
     shared_name: StringLike
 
 
-class IdentityReader(Op):
+class IdentityReader(TensorOp[TString]):
     """TensorFlow's `IdentityReader`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `IdentityReader.tensorflow_doc()`.
@@ -71,9 +82,6 @@ class IdentityReader(Op):
     def inputs(self) -> IdentityReaderInputs:
         return IdentityReaderInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.reader_handle
-
     @staticmethod
     @deprecated(
         "IdentityReader was removed in GraphDef version 26. Use IdentityReaderV2.",
@@ -89,13 +97,13 @@ class IdentityReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IdentityReader = IdentityReader()
+        op: IdentityReader = new(IdentityReader)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "IdentityReader",
                     None,
                     "container",
@@ -104,13 +112,13 @@ class IdentityReader(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -122,16 +130,36 @@ MERGE = IdentityReader.Options.merge
     "IdentityReader was removed in GraphDef version 26. Use IdentityReaderV2.",
     category=None,
 )
+@explained
 def identity_reader(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> IdentityReader:
-    """`IdentityReader.create` in the current scope, with IdentityReader.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`reader_handle` of `IdentityReader.create` in the current scope, with
+    IdentityReader.Options as keywords.
     """
-    return IdentityReader.create(
-        Scope.current(name),
-        IdentityReader.Options(container=container, shared_name=shared_name),
+    if _unknown:
+        raise IdentityReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IdentityReader",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IdentityReader._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["LMDBReader", "lmdb_reader"]
@@ -24,7 +36,7 @@ class LMDBReaderInputs(OpInputs):
     shared_name: StringLike
 
 
-class LMDBReader(Op):
+class LMDBReader(TensorOp[TString]):
     """TensorFlow's `LMDBReader`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `LMDBReader.tensorflow_doc()`.
@@ -70,9 +82,6 @@ class LMDBReader(Op):
     def inputs(self) -> LMDBReaderInputs:
         return LMDBReaderInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.reader_handle
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> LMDBReader:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -84,13 +93,13 @@ class LMDBReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LMDBReader = LMDBReader()
+        op: LMDBReader = new(LMDBReader)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "LMDBReader",
                     None,
                     "container",
@@ -99,13 +108,13 @@ class LMDBReader(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,14 +122,36 @@ DEFAULTS = LMDBReader.Options()
 MERGE = LMDBReader.Options.merge
 
 
+@explained
 def lmdb_reader(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> LMDBReader:
-    """`LMDBReader.create` in the current scope, with LMDBReader.Options as keywords."""
-    return LMDBReader.create(
-        Scope.current(name),
-        LMDBReader.Options(container=container, shared_name=shared_name),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`reader_handle` of `LMDBReader.create` in the current scope, with
+    LMDBReader.Options as keywords.
+    """
+    if _unknown:
+        raise LMDBReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LMDBReader",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LMDBReader._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["MatchingFiles", "matching_files"]
 
@@ -21,7 +32,7 @@ class MatchingFilesInputs(OpInputs):
     pattern: Output[TString]
 
 
-class MatchingFiles(Op):
+class MatchingFiles(TensorOp[TString]):
     """TensorFlow's `MatchingFiles`: `pattern` -> `filenames`.
 
     TensorFlow's own text: `MatchingFiles.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class MatchingFiles(Op):
     def inputs(self) -> MatchingFilesInputs:
         return MatchingFilesInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.filenames
-
     @staticmethod
-    def create(scope: Scope, pattern: Operand[TString]) -> MatchingFiles:
+    def create(scope: Scope, pattern: StringOperand) -> MatchingFiles:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,19 +61,31 @@ class MatchingFiles(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatchingFiles = MatchingFiles()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.filenames = execute(context._context, "MatchingFiles", None, pattern)
+        op: MatchingFiles = new(MatchingFiles)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.filenames = execute(context[CURRENT], "MatchingFiles", None, pattern)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (pattern,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (pattern,), {}, fast_path_error)
 
 
+@explained
 def matching_files(
-    pattern: Operand[TString], *, name: str | None = None
-) -> MatchingFiles:
-    """`MatchingFiles.create` in the current scope."""
-    return MatchingFiles.create(Scope.current(name), pattern)
+    pattern: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`filenames` of `MatchingFiles.create` in the current scope."""
+    if _unknown:
+        raise MatchingFiles._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatchingFiles", name, pattern)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatchingFiles._call(name, (pattern,), {}, fast_path_error)
+    return _result

@@ -5,27 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TInt64,
         TString,
         TensorShape,
     )
 
-__all__ = ["ParseExample", "parse_example"]
+__all__ = ["ParseExample", "ParseExampleOutputs", "parse_example"]
 
 
 class ParseExampleInputs(OpInputs):
@@ -41,6 +53,15 @@ class ParseExampleInputs(OpInputs):
     sparse_types: tuple[DType, ...]
     Tdense: tuple[DType, ...]
     dense_shapes: tuple[TensorShape, ...]
+
+
+class ParseExampleOutputs(NamedTuple):
+    """Outputs of ParseExample, as `parse_example` returns them."""
+
+    sparse_indices: list[Output[TInt64]]
+    sparse_values: list[Output[AnyDType]]
+    sparse_shapes: list[Output[TInt64]]
+    dense_values: list[Output[AnyDType]]
 
 
 class ParseExample(Op):
@@ -64,6 +85,7 @@ class ParseExample(Op):
     sparse_shapes: list[Output[TInt64]]
     dense_values: list[Output[AnyDType]]
     Inputs = ParseExampleInputs
+    Outputs = ParseExampleOutputs
 
     @property
     def inputs(self) -> ParseExampleInputs:
@@ -72,11 +94,11 @@ class ParseExample(Op):
     @staticmethod
     def create(
         scope: Scope,
-        serialized: Operand[TString],
-        names: Operand[TString],
-        sparse_keys: Sequence[Operand[TString]],
-        dense_keys: Sequence[Operand[TString]],
-        dense_defaults: Sequence[Operand[AnyDType]],
+        serialized: StringOperand,
+        names: StringOperand,
+        sparse_keys: Sequence[StringOperand],
+        dense_keys: Sequence[StringOperand],
+        dense_defaults: Sequence[AnyOperand[AnyDType]],
         sparse_types: Sequence[AnyDTypeLike],
         dense_shapes: Sequence[ShapeLike],
     ) -> ParseExample:
@@ -95,17 +117,17 @@ class ParseExample(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseExample = ParseExample()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ParseExample = new(ParseExample)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sparse_indices,
                     op.sparse_values,
                     op.sparse_shapes,
                     op.dense_values,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseExample",
                     None,
                     serialized,
@@ -116,38 +138,62 @@ class ParseExample(Op):
                     "sparse_types",
                     as_dtypes(sparse_types),
                     "dense_shapes",
-                    dense_shapes,
+                    as_shapes(dense_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (serialized, names, sparse_keys, dense_keys, dense_defaults),
             {"sparse_types": sparse_types, "dense_shapes": dense_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def parse_example(
-    serialized: Operand[TString],
-    names: Operand[TString],
-    sparse_keys: Sequence[Operand[TString]],
-    dense_keys: Sequence[Operand[TString]],
-    dense_defaults: Sequence[Operand[AnyDType]],
+    serialized: StringOperand,
+    names: StringOperand,
+    sparse_keys: Sequence[StringOperand],
+    dense_keys: Sequence[StringOperand],
+    dense_defaults: Sequence[AnyOperand[AnyDType]],
     sparse_types: Sequence[AnyDTypeLike],
     dense_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ParseExample:
-    """`ParseExample.create` in the current scope."""
-    return ParseExample.create(
-        Scope.current(name),
-        serialized,
-        names,
-        sparse_keys,
-        dense_keys,
-        dense_defaults,
-        sparse_types,
-        dense_shapes,
+    **_unknown: Never,
+) -> ParseExampleOutputs:
+    """The outputs of `ParseExample.create` in the current scope."""
+    if _unknown:
+        raise ParseExample._unknown(_unknown)
+    fast_path_error = None
+    _result: ParseExampleOutputs
+    if executing_eagerly():
+        try:
+            _result = ParseExampleOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ParseExample",
+                    name,
+                    serialized,
+                    names,
+                    sparse_keys,
+                    dense_keys,
+                    dense_defaults,
+                    "sparse_types",
+                    as_dtypes(sparse_types),
+                    "dense_shapes",
+                    as_shapes(dense_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseExample._call(
+        name,
+        (serialized, names, sparse_keys, dense_keys, dense_defaults),
+        {"sparse_types": sparse_types, "dense_shapes": dense_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,27 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TInt64,
         TString,
         TensorShape,
     )
 
-__all__ = ["ParseExampleV2", "parse_example_v2"]
+__all__ = ["ParseExampleV2", "ParseExampleV2Outputs", "parse_example_v2"]
 
 
 class ParseExampleV2Inputs(OpInputs):
@@ -43,6 +55,17 @@ class ParseExampleV2Inputs(OpInputs):
     ragged_value_types: tuple[DType, ...]
     ragged_split_types: tuple[DType, ...]
     dense_shapes: tuple[TensorShape, ...]
+
+
+class ParseExampleV2Outputs(NamedTuple):
+    """Outputs of ParseExampleV2, as `parse_example_v2` returns them."""
+
+    sparse_indices: list[Output[TInt64]]
+    sparse_values: list[Output[AnyDType]]
+    sparse_shapes: list[Output[TInt64]]
+    dense_values: list[Output[AnyDType]]
+    ragged_values: list[Output[AnyDType]]
+    ragged_row_splits: list[Output[AnyDType]]
 
 
 class ParseExampleV2(Op):
@@ -78,6 +101,7 @@ class ParseExampleV2(Op):
     ragged_values: list[Output[AnyDType]]
     ragged_row_splits: list[Output[AnyDType]]
     Inputs = ParseExampleV2Inputs
+    Outputs = ParseExampleV2Outputs
 
     @property
     def inputs(self) -> ParseExampleV2Inputs:
@@ -86,12 +110,12 @@ class ParseExampleV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        serialized: Operand[TString],
-        names: Operand[TString],
-        sparse_keys: Operand[TString],
-        dense_keys: Operand[TString],
-        ragged_keys: Operand[TString],
-        dense_defaults: Sequence[Operand[AnyDType]],
+        serialized: StringOperand,
+        names: StringOperand,
+        sparse_keys: StringOperand,
+        dense_keys: StringOperand,
+        ragged_keys: StringOperand,
+        dense_defaults: Sequence[AnyOperand[AnyDType]],
         num_sparse: int,
         sparse_types: Sequence[AnyDTypeLike],
         ragged_value_types: Sequence[AnyDTypeLike],
@@ -117,10 +141,10 @@ class ParseExampleV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseExampleV2 = ParseExampleV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ParseExampleV2 = new(ParseExampleV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sparse_indices,
                     op.sparse_values,
@@ -129,7 +153,7 @@ class ParseExampleV2(Op):
                     op.ragged_values,
                     op.ragged_row_splits,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseExampleV2",
                     None,
                     serialized,
@@ -147,11 +171,11 @@ class ParseExampleV2(Op):
                     "ragged_split_types",
                     as_dtypes(ragged_split_types),
                     "dense_shapes",
-                    dense_shapes,
+                    as_shapes(dense_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (serialized, names, sparse_keys, dense_keys, ragged_keys, dense_defaults),
@@ -162,17 +186,18 @@ class ParseExampleV2(Op):
                 "ragged_split_types": ragged_split_types,
                 "dense_shapes": dense_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def parse_example_v2(
-    serialized: Operand[TString],
-    names: Operand[TString],
-    sparse_keys: Operand[TString],
-    dense_keys: Operand[TString],
-    ragged_keys: Operand[TString],
-    dense_defaults: Sequence[Operand[AnyDType]],
+    serialized: StringOperand,
+    names: StringOperand,
+    sparse_keys: StringOperand,
+    dense_keys: StringOperand,
+    ragged_keys: StringOperand,
+    dense_defaults: Sequence[AnyOperand[AnyDType]],
     num_sparse: int,
     sparse_types: Sequence[AnyDTypeLike],
     ragged_value_types: Sequence[AnyDTypeLike],
@@ -180,19 +205,51 @@ def parse_example_v2(
     dense_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ParseExampleV2:
-    """`ParseExampleV2.create` in the current scope."""
-    return ParseExampleV2.create(
-        Scope.current(name),
-        serialized,
-        names,
-        sparse_keys,
-        dense_keys,
-        ragged_keys,
-        dense_defaults,
-        num_sparse,
-        sparse_types,
-        ragged_value_types,
-        ragged_split_types,
-        dense_shapes,
+    **_unknown: Never,
+) -> ParseExampleV2Outputs:
+    """The outputs of `ParseExampleV2.create` in the current scope."""
+    if _unknown:
+        raise ParseExampleV2._unknown(_unknown)
+    fast_path_error = None
+    _result: ParseExampleV2Outputs
+    if executing_eagerly():
+        try:
+            _result = ParseExampleV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "ParseExampleV2",
+                    name,
+                    serialized,
+                    names,
+                    sparse_keys,
+                    dense_keys,
+                    ragged_keys,
+                    dense_defaults,
+                    "num_sparse",
+                    num_sparse,
+                    "sparse_types",
+                    as_dtypes(sparse_types),
+                    "ragged_value_types",
+                    as_dtypes(ragged_value_types),
+                    "ragged_split_types",
+                    as_dtypes(ragged_split_types),
+                    "dense_shapes",
+                    as_shapes(dense_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseExampleV2._call(
+        name,
+        (serialized, names, sparse_keys, dense_keys, ragged_keys, dense_defaults),
+        {
+            "num_sparse": num_sparse,
+            "sparse_types": sparse_types,
+            "ragged_value_types": ragged_value_types,
+            "ragged_split_types": ragged_split_types,
+            "dense_shapes": dense_shapes,
+        },
+        fast_path_error,
     )
+    return _result

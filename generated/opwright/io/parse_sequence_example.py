@@ -5,29 +5,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TInt64,
         TString,
         TensorShape,
     )
     from typing_extensions import Self
 
-__all__ = ["ParseSequenceExample", "parse_sequence_example"]
+__all__ = [
+    "ParseSequenceExample",
+    "ParseSequenceExampleOutputs",
+    "parse_sequence_example",
+]
 
 
 class ParseSequenceExampleInputs(OpInputs):
@@ -51,6 +69,20 @@ class ParseSequenceExampleInputs(OpInputs):
     context_dense_shapes: tuple[TensorShape, ...]
     feature_list_sparse_types: tuple[DType, ...]
     feature_list_dense_shapes: tuple[TensorShape, ...]
+
+
+class ParseSequenceExampleOutputs(NamedTuple):
+    """Outputs of ParseSequenceExample, as `parse_sequence_example` returns them."""
+
+    context_sparse_indices: list[Output[TInt64]]
+    context_sparse_values: list[Output[AnyDType]]
+    context_sparse_shapes: list[Output[TInt64]]
+    context_dense_values: list[Output[AnyDType]]
+    feature_list_sparse_indices: list[Output[TInt64]]
+    feature_list_sparse_values: list[Output[AnyDType]]
+    feature_list_sparse_shapes: list[Output[TInt64]]
+    feature_list_dense_values: list[Output[AnyDType]]
+    feature_list_dense_lengths: list[Output[TInt64]]
 
 
 class ParseSequenceExample(Op):
@@ -97,6 +129,7 @@ class ParseSequenceExample(Op):
     feature_list_dense_values: list[Output[AnyDType]]
     feature_list_dense_lengths: list[Output[TInt64]]
     Inputs = ParseSequenceExampleInputs
+    Outputs = ParseSequenceExampleOutputs
 
     class Options(OpOptions):
         """Optional attributes of ParseSequenceExample.
@@ -203,9 +236,9 @@ class ParseSequenceExample(Op):
     @staticmethod
     def create(
         scope: Scope,
-        serialized: Operand[TString],
-        debug_name: Operand[TString],
-        context_dense_defaults: Sequence[Operand[AnyDType]],
+        serialized: StringOperand,
+        debug_name: StringOperand,
+        context_dense_defaults: Sequence[AnyOperand[AnyDType]],
         feature_list_dense_missing_assumed_empty: Sequence[StringLike],
         context_sparse_keys: Sequence[StringLike],
         context_dense_keys: Sequence[StringLike],
@@ -230,11 +263,11 @@ class ParseSequenceExample(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseSequenceExample = ParseSequenceExample()
+        op: ParseSequenceExample = new(ParseSequenceExample)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.context_sparse_indices,
                     op.context_sparse_values,
@@ -246,7 +279,7 @@ class ParseSequenceExample(Op):
                     op.feature_list_dense_values,
                     op.feature_list_dense_lengths,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseSequenceExample",
                     None,
                     serialized,
@@ -282,8 +315,8 @@ class ParseSequenceExample(Op):
                     opts.feature_list_dense_shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (serialized, debug_name, context_dense_defaults),
@@ -303,7 +336,7 @@ class ParseSequenceExample(Op):
                 "feature_list_sparse_types": opts.feature_list_sparse_types,
                 "feature_list_dense_shapes": opts.feature_list_dense_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -311,49 +344,98 @@ DEFAULTS = ParseSequenceExample.Options()
 MERGE = ParseSequenceExample.Options.merge
 
 
+@explained
 def parse_sequence_example(
-    serialized: Operand[TString],
-    debug_name: Operand[TString],
-    context_dense_defaults: Sequence[Operand[AnyDType]],
+    serialized: StringOperand,
+    debug_name: StringOperand,
+    context_dense_defaults: Sequence[AnyOperand[AnyDType]],
     feature_list_dense_missing_assumed_empty: Sequence[StringLike],
     context_sparse_keys: Sequence[StringLike],
     context_dense_keys: Sequence[StringLike],
     feature_list_sparse_keys: Sequence[StringLike],
     feature_list_dense_keys: Sequence[StringLike],
     *,
-    Ncontext_sparse: int = default(0),
-    Ncontext_dense: int = default(0),
-    Nfeature_list_sparse: int = default(0),
-    Nfeature_list_dense: int = default(0),
-    context_sparse_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_dense_types: Sequence[AnyDTypeLike] = default(()),
-    context_dense_shapes: Sequence[ShapeLike] = default(()),
-    feature_list_sparse_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
+    Ncontext_sparse: int = 0,
+    Ncontext_dense: int = 0,
+    Nfeature_list_sparse: int = 0,
+    Nfeature_list_dense: int = 0,
+    context_sparse_types: Sequence[AnyDTypeLike] = (),
+    feature_list_dense_types: Sequence[AnyDTypeLike] = (),
+    context_dense_shapes: Sequence[ShapeLike] = (),
+    feature_list_sparse_types: Sequence[AnyDTypeLike] = (),
+    feature_list_dense_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
-) -> ParseSequenceExample:
-    """`ParseSequenceExample.create` in the current scope, with
+    **_unknown: Never,
+) -> ParseSequenceExampleOutputs:
+    """The outputs of `ParseSequenceExample.create` in the current scope, with
     ParseSequenceExample.Options as keywords.
     """
-    return ParseSequenceExample.create(
-        Scope.current(name),
-        serialized,
-        debug_name,
-        context_dense_defaults,
-        feature_list_dense_missing_assumed_empty,
-        context_sparse_keys,
-        context_dense_keys,
-        feature_list_sparse_keys,
-        feature_list_dense_keys,
-        ParseSequenceExample.Options(
-            Ncontext_sparse=Ncontext_sparse,
-            Ncontext_dense=Ncontext_dense,
-            Nfeature_list_sparse=Nfeature_list_sparse,
-            Nfeature_list_dense=Nfeature_list_dense,
-            context_sparse_types=context_sparse_types,
-            feature_list_dense_types=feature_list_dense_types,
-            context_dense_shapes=context_dense_shapes,
-            feature_list_sparse_types=feature_list_sparse_types,
-            feature_list_dense_shapes=feature_list_dense_shapes,
-        ),
+    if _unknown:
+        raise ParseSequenceExample._unknown(_unknown)
+    fast_path_error = None
+    _result: ParseSequenceExampleOutputs
+    if executing_eagerly():
+        try:
+            _result = ParseSequenceExampleOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ParseSequenceExample",
+                    name,
+                    serialized,
+                    debug_name,
+                    context_dense_defaults,
+                    "feature_list_dense_missing_assumed_empty",
+                    feature_list_dense_missing_assumed_empty,
+                    "context_sparse_keys",
+                    context_sparse_keys,
+                    "context_dense_keys",
+                    context_dense_keys,
+                    "feature_list_sparse_keys",
+                    feature_list_sparse_keys,
+                    "feature_list_dense_keys",
+                    feature_list_dense_keys,
+                    "Ncontext_sparse",
+                    Ncontext_sparse,
+                    "Ncontext_dense",
+                    Ncontext_dense,
+                    "Nfeature_list_sparse",
+                    Nfeature_list_sparse,
+                    "Nfeature_list_dense",
+                    Nfeature_list_dense,
+                    "context_sparse_types",
+                    as_dtypes(context_sparse_types),
+                    "feature_list_dense_types",
+                    as_dtypes(feature_list_dense_types),
+                    "context_dense_shapes",
+                    as_shapes(context_dense_shapes),
+                    "feature_list_sparse_types",
+                    as_dtypes(feature_list_sparse_types),
+                    "feature_list_dense_shapes",
+                    as_shapes(feature_list_dense_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseSequenceExample._call(
+        name,
+        (serialized, debug_name, context_dense_defaults),
+        {
+            "feature_list_dense_missing_assumed_empty": feature_list_dense_missing_assumed_empty,
+            "context_sparse_keys": context_sparse_keys,
+            "context_dense_keys": context_dense_keys,
+            "feature_list_sparse_keys": feature_list_sparse_keys,
+            "feature_list_dense_keys": feature_list_dense_keys,
+            "Ncontext_sparse": Ncontext_sparse,
+            "Ncontext_dense": Ncontext_dense,
+            "Nfeature_list_sparse": Nfeature_list_sparse,
+            "Nfeature_list_dense": Nfeature_list_dense,
+            "context_sparse_types": context_sparse_types,
+            "feature_list_dense_types": feature_list_dense_types,
+            "context_dense_shapes": context_dense_shapes,
+            "feature_list_sparse_types": feature_list_sparse_types,
+            "feature_list_dense_shapes": feature_list_dense_shapes,
+        },
+        fast_path_error,
     )
+    return _result

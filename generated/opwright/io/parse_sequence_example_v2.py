@@ -5,21 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TBool,
         TInt64,
         TString,
@@ -27,7 +42,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["ParseSequenceExampleV2", "parse_sequence_example_v2"]
+__all__ = [
+    "ParseSequenceExampleV2",
+    "ParseSequenceExampleV2Outputs",
+    "parse_sequence_example_v2",
+]
 
 
 class ParseSequenceExampleV2Inputs(OpInputs):
@@ -56,6 +75,25 @@ class ParseSequenceExampleV2Inputs(OpInputs):
     feature_list_ragged_value_types: tuple[DType, ...]
     feature_list_ragged_split_types: tuple[DType, ...]
     feature_list_dense_shapes: tuple[TensorShape, ...]
+
+
+class ParseSequenceExampleV2Outputs(NamedTuple):
+    """Outputs of ParseSequenceExampleV2, as `parse_sequence_example_v2` returns them."""
+
+    context_sparse_indices: list[Output[TInt64]]
+    context_sparse_values: list[Output[AnyDType]]
+    context_sparse_shapes: list[Output[TInt64]]
+    context_dense_values: list[Output[AnyDType]]
+    context_ragged_values: list[Output[AnyDType]]
+    context_ragged_row_splits: list[Output[AnyDType]]
+    feature_list_sparse_indices: list[Output[TInt64]]
+    feature_list_sparse_values: list[Output[AnyDType]]
+    feature_list_sparse_shapes: list[Output[TInt64]]
+    feature_list_dense_values: list[Output[AnyDType]]
+    feature_list_dense_lengths: list[Output[TInt64]]
+    feature_list_ragged_values: list[Output[AnyDType]]
+    feature_list_ragged_outer_splits: list[Output[AnyDType]]
+    feature_list_ragged_inner_splits: list[Output[AnyDType]]
 
 
 class ParseSequenceExampleV2(Op):
@@ -125,6 +163,7 @@ class ParseSequenceExampleV2(Op):
     feature_list_ragged_outer_splits: list[Output[AnyDType]]
     feature_list_ragged_inner_splits: list[Output[AnyDType]]
     Inputs = ParseSequenceExampleV2Inputs
+    Outputs = ParseSequenceExampleV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of ParseSequenceExampleV2.
@@ -267,16 +306,16 @@ class ParseSequenceExampleV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        serialized: Operand[TString],
-        debug_name: Operand[TString],
-        context_sparse_keys: Operand[TString],
-        context_dense_keys: Operand[TString],
-        context_ragged_keys: Operand[TString],
-        feature_list_sparse_keys: Operand[TString],
-        feature_list_dense_keys: Operand[TString],
-        feature_list_ragged_keys: Operand[TString],
+        serialized: StringOperand,
+        debug_name: StringOperand,
+        context_sparse_keys: StringOperand,
+        context_dense_keys: StringOperand,
+        context_ragged_keys: StringOperand,
+        feature_list_sparse_keys: StringOperand,
+        feature_list_dense_keys: StringOperand,
+        feature_list_ragged_keys: StringOperand,
         feature_list_dense_missing_assumed_empty: Operand[TBool],
-        context_dense_defaults: Sequence[Operand[AnyDType]],
+        context_dense_defaults: Sequence[AnyOperand[AnyDType]],
         *options: Options,
     ) -> ParseSequenceExampleV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -298,11 +337,11 @@ class ParseSequenceExampleV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseSequenceExampleV2 = ParseSequenceExampleV2()
+        op: ParseSequenceExampleV2 = new(ParseSequenceExampleV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.context_sparse_indices,
                     op.context_sparse_values,
@@ -319,7 +358,7 @@ class ParseSequenceExampleV2(Op):
                     op.feature_list_ragged_outer_splits,
                     op.feature_list_ragged_inner_splits,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseSequenceExampleV2",
                     None,
                     serialized,
@@ -358,8 +397,8 @@ class ParseSequenceExampleV2(Op):
                     opts.feature_list_dense_shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -388,7 +427,7 @@ class ParseSequenceExampleV2(Op):
                 "feature_list_ragged_split_types": opts.feature_list_ragged_split_types,
                 "feature_list_dense_shapes": opts.feature_list_dense_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -396,59 +435,115 @@ DEFAULTS = ParseSequenceExampleV2.Options()
 MERGE = ParseSequenceExampleV2.Options.merge
 
 
+@explained
 def parse_sequence_example_v2(
-    serialized: Operand[TString],
-    debug_name: Operand[TString],
-    context_sparse_keys: Operand[TString],
-    context_dense_keys: Operand[TString],
-    context_ragged_keys: Operand[TString],
-    feature_list_sparse_keys: Operand[TString],
-    feature_list_dense_keys: Operand[TString],
-    feature_list_ragged_keys: Operand[TString],
+    serialized: StringOperand,
+    debug_name: StringOperand,
+    context_sparse_keys: StringOperand,
+    context_dense_keys: StringOperand,
+    context_ragged_keys: StringOperand,
+    feature_list_sparse_keys: StringOperand,
+    feature_list_dense_keys: StringOperand,
+    feature_list_ragged_keys: StringOperand,
     feature_list_dense_missing_assumed_empty: Operand[TBool],
-    context_dense_defaults: Sequence[Operand[AnyDType]],
+    context_dense_defaults: Sequence[AnyOperand[AnyDType]],
     *,
-    Ncontext_sparse: int = default(0),
-    context_sparse_types: Sequence[AnyDTypeLike] = default(()),
-    context_ragged_value_types: Sequence[AnyDTypeLike] = default(()),
-    context_ragged_split_types: Sequence[AnyDTypeLike] = default(()),
-    context_dense_shapes: Sequence[ShapeLike] = default(()),
-    Nfeature_list_sparse: int = default(0),
-    Nfeature_list_dense: int = default(0),
-    feature_list_dense_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_sparse_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_ragged_value_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_ragged_split_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
+    Ncontext_sparse: int = 0,
+    context_sparse_types: Sequence[AnyDTypeLike] = (),
+    context_ragged_value_types: Sequence[AnyDTypeLike] = (),
+    context_ragged_split_types: Sequence[AnyDTypeLike] = (),
+    context_dense_shapes: Sequence[ShapeLike] = (),
+    Nfeature_list_sparse: int = 0,
+    Nfeature_list_dense: int = 0,
+    feature_list_dense_types: Sequence[AnyDTypeLike] = (),
+    feature_list_sparse_types: Sequence[AnyDTypeLike] = (),
+    feature_list_ragged_value_types: Sequence[AnyDTypeLike] = (),
+    feature_list_ragged_split_types: Sequence[AnyDTypeLike] = (),
+    feature_list_dense_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
-) -> ParseSequenceExampleV2:
-    """`ParseSequenceExampleV2.create` in the current scope, with
+    **_unknown: Never,
+) -> ParseSequenceExampleV2Outputs:
+    """The outputs of `ParseSequenceExampleV2.create` in the current scope, with
     ParseSequenceExampleV2.Options as keywords.
     """
-    return ParseSequenceExampleV2.create(
-        Scope.current(name),
-        serialized,
-        debug_name,
-        context_sparse_keys,
-        context_dense_keys,
-        context_ragged_keys,
-        feature_list_sparse_keys,
-        feature_list_dense_keys,
-        feature_list_ragged_keys,
-        feature_list_dense_missing_assumed_empty,
-        context_dense_defaults,
-        ParseSequenceExampleV2.Options(
-            Ncontext_sparse=Ncontext_sparse,
-            context_sparse_types=context_sparse_types,
-            context_ragged_value_types=context_ragged_value_types,
-            context_ragged_split_types=context_ragged_split_types,
-            context_dense_shapes=context_dense_shapes,
-            Nfeature_list_sparse=Nfeature_list_sparse,
-            Nfeature_list_dense=Nfeature_list_dense,
-            feature_list_dense_types=feature_list_dense_types,
-            feature_list_sparse_types=feature_list_sparse_types,
-            feature_list_ragged_value_types=feature_list_ragged_value_types,
-            feature_list_ragged_split_types=feature_list_ragged_split_types,
-            feature_list_dense_shapes=feature_list_dense_shapes,
+    if _unknown:
+        raise ParseSequenceExampleV2._unknown(_unknown)
+    fast_path_error = None
+    _result: ParseSequenceExampleV2Outputs
+    if executing_eagerly():
+        try:
+            _result = ParseSequenceExampleV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "ParseSequenceExampleV2",
+                    name,
+                    serialized,
+                    debug_name,
+                    context_sparse_keys,
+                    context_dense_keys,
+                    context_ragged_keys,
+                    feature_list_sparse_keys,
+                    feature_list_dense_keys,
+                    feature_list_ragged_keys,
+                    feature_list_dense_missing_assumed_empty,
+                    context_dense_defaults,
+                    "Ncontext_sparse",
+                    Ncontext_sparse,
+                    "context_sparse_types",
+                    as_dtypes(context_sparse_types),
+                    "context_ragged_value_types",
+                    as_dtypes(context_ragged_value_types),
+                    "context_ragged_split_types",
+                    as_dtypes(context_ragged_split_types),
+                    "context_dense_shapes",
+                    as_shapes(context_dense_shapes),
+                    "Nfeature_list_sparse",
+                    Nfeature_list_sparse,
+                    "Nfeature_list_dense",
+                    Nfeature_list_dense,
+                    "feature_list_dense_types",
+                    as_dtypes(feature_list_dense_types),
+                    "feature_list_sparse_types",
+                    as_dtypes(feature_list_sparse_types),
+                    "feature_list_ragged_value_types",
+                    as_dtypes(feature_list_ragged_value_types),
+                    "feature_list_ragged_split_types",
+                    as_dtypes(feature_list_ragged_split_types),
+                    "feature_list_dense_shapes",
+                    as_shapes(feature_list_dense_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseSequenceExampleV2._call(
+        name,
+        (
+            serialized,
+            debug_name,
+            context_sparse_keys,
+            context_dense_keys,
+            context_ragged_keys,
+            feature_list_sparse_keys,
+            feature_list_dense_keys,
+            feature_list_ragged_keys,
+            feature_list_dense_missing_assumed_empty,
+            context_dense_defaults,
         ),
+        {
+            "Ncontext_sparse": Ncontext_sparse,
+            "context_sparse_types": context_sparse_types,
+            "context_ragged_value_types": context_ragged_value_types,
+            "context_ragged_split_types": context_ragged_split_types,
+            "context_dense_shapes": context_dense_shapes,
+            "Nfeature_list_sparse": Nfeature_list_sparse,
+            "Nfeature_list_dense": Nfeature_list_dense,
+            "feature_list_dense_types": feature_list_dense_types,
+            "feature_list_sparse_types": feature_list_sparse_types,
+            "feature_list_ragged_value_types": feature_list_ragged_value_types,
+            "feature_list_ragged_split_types": feature_list_ragged_split_types,
+            "feature_list_dense_shapes": feature_list_dense_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,28 +5,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TInt64,
         TString,
         TensorShape,
     )
 
-__all__ = ["ParseSingleExample", "parse_single_example"]
+__all__ = ["ParseSingleExample", "ParseSingleExampleOutputs", "parse_single_example"]
 
 
 class ParseSingleExampleInputs(OpInputs):
@@ -40,6 +52,15 @@ class ParseSingleExampleInputs(OpInputs):
     sparse_types: tuple[DType, ...]
     Tdense: tuple[DType, ...]
     dense_shapes: tuple[TensorShape, ...]
+
+
+class ParseSingleExampleOutputs(NamedTuple):
+    """Outputs of ParseSingleExample, as `parse_single_example` returns them."""
+
+    sparse_indices: list[Output[TInt64]]
+    sparse_values: list[Output[AnyDType]]
+    sparse_shapes: list[Output[TInt64]]
+    dense_values: list[Output[AnyDType]]
 
 
 class ParseSingleExample(Op):
@@ -62,6 +83,7 @@ class ParseSingleExample(Op):
     sparse_shapes: list[Output[TInt64]]
     dense_values: list[Output[AnyDType]]
     Inputs = ParseSingleExampleInputs
+    Outputs = ParseSingleExampleOutputs
 
     @property
     def inputs(self) -> ParseSingleExampleInputs:
@@ -70,8 +92,8 @@ class ParseSingleExample(Op):
     @staticmethod
     def create(
         scope: Scope,
-        serialized: Operand[TString],
-        dense_defaults: Sequence[Operand[AnyDType]],
+        serialized: StringOperand,
+        dense_defaults: Sequence[AnyOperand[AnyDType]],
         num_sparse: int,
         sparse_keys: Sequence[StringLike],
         dense_keys: Sequence[StringLike],
@@ -93,17 +115,17 @@ class ParseSingleExample(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseSingleExample = ParseSingleExample()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ParseSingleExample = new(ParseSingleExample)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sparse_indices,
                     op.sparse_values,
                     op.sparse_shapes,
                     op.dense_values,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseSingleExample",
                     None,
                     serialized,
@@ -117,11 +139,11 @@ class ParseSingleExample(Op):
                     "sparse_types",
                     as_dtypes(sparse_types),
                     "dense_shapes",
-                    dense_shapes,
+                    as_shapes(dense_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (serialized, dense_defaults),
@@ -132,13 +154,14 @@ class ParseSingleExample(Op):
                 "sparse_types": sparse_types,
                 "dense_shapes": dense_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def parse_single_example(
-    serialized: Operand[TString],
-    dense_defaults: Sequence[Operand[AnyDType]],
+    serialized: StringOperand,
+    dense_defaults: Sequence[AnyOperand[AnyDType]],
     num_sparse: int,
     sparse_keys: Sequence[StringLike],
     dense_keys: Sequence[StringLike],
@@ -146,15 +169,47 @@ def parse_single_example(
     dense_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ParseSingleExample:
-    """`ParseSingleExample.create` in the current scope."""
-    return ParseSingleExample.create(
-        Scope.current(name),
-        serialized,
-        dense_defaults,
-        num_sparse,
-        sparse_keys,
-        dense_keys,
-        sparse_types,
-        dense_shapes,
+    **_unknown: Never,
+) -> ParseSingleExampleOutputs:
+    """The outputs of `ParseSingleExample.create` in the current scope."""
+    if _unknown:
+        raise ParseSingleExample._unknown(_unknown)
+    fast_path_error = None
+    _result: ParseSingleExampleOutputs
+    if executing_eagerly():
+        try:
+            _result = ParseSingleExampleOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ParseSingleExample",
+                    name,
+                    serialized,
+                    dense_defaults,
+                    "num_sparse",
+                    num_sparse,
+                    "sparse_keys",
+                    sparse_keys,
+                    "dense_keys",
+                    dense_keys,
+                    "sparse_types",
+                    as_dtypes(sparse_types),
+                    "dense_shapes",
+                    as_shapes(dense_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseSingleExample._call(
+        name,
+        (serialized, dense_defaults),
+        {
+            "num_sparse": num_sparse,
+            "sparse_keys": sparse_keys,
+            "dense_keys": dense_keys,
+            "sparse_types": sparse_types,
+            "dense_shapes": dense_shapes,
+        },
+        fast_path_error,
     )
+    return _result

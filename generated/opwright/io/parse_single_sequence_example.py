@@ -5,28 +5,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TInt64,
         TString,
         TensorShape,
     )
     from typing_extensions import Self
 
-__all__ = ["ParseSingleSequenceExample", "parse_single_sequence_example"]
+__all__ = [
+    "ParseSingleSequenceExample",
+    "ParseSingleSequenceExampleOutputs",
+    "parse_single_sequence_example",
+]
 
 
 class ParseSingleSequenceExampleInputs(OpInputs):
@@ -50,6 +68,19 @@ class ParseSingleSequenceExampleInputs(OpInputs):
     context_dense_shapes: tuple[TensorShape, ...]
     feature_list_sparse_types: tuple[DType, ...]
     feature_list_dense_shapes: tuple[TensorShape, ...]
+
+
+class ParseSingleSequenceExampleOutputs(NamedTuple):
+    """Outputs of ParseSingleSequenceExample, as `parse_single_sequence_example` returns them."""
+
+    context_sparse_indices: list[Output[TInt64]]
+    context_sparse_values: list[Output[AnyDType]]
+    context_sparse_shapes: list[Output[TInt64]]
+    context_dense_values: list[Output[AnyDType]]
+    feature_list_sparse_indices: list[Output[TInt64]]
+    feature_list_sparse_values: list[Output[AnyDType]]
+    feature_list_sparse_shapes: list[Output[TInt64]]
+    feature_list_dense_values: list[Output[AnyDType]]
 
 
 class ParseSingleSequenceExample(Op):
@@ -94,6 +125,7 @@ class ParseSingleSequenceExample(Op):
     feature_list_sparse_shapes: list[Output[TInt64]]
     feature_list_dense_values: list[Output[AnyDType]]
     Inputs = ParseSingleSequenceExampleInputs
+    Outputs = ParseSingleSequenceExampleOutputs
 
     class Options(OpOptions):
         """Optional attributes of ParseSingleSequenceExample.
@@ -168,14 +200,14 @@ class ParseSingleSequenceExample(Op):
     @staticmethod
     def create(
         scope: Scope,
-        serialized: Operand[TString],
-        feature_list_dense_missing_assumed_empty: Operand[TString],
-        context_sparse_keys: Sequence[Operand[TString]],
-        context_dense_keys: Sequence[Operand[TString]],
-        feature_list_sparse_keys: Sequence[Operand[TString]],
-        feature_list_dense_keys: Sequence[Operand[TString]],
-        context_dense_defaults: Sequence[Operand[AnyDType]],
-        debug_name: Operand[TString],
+        serialized: StringOperand,
+        feature_list_dense_missing_assumed_empty: StringOperand,
+        context_sparse_keys: Sequence[StringOperand],
+        context_dense_keys: Sequence[StringOperand],
+        feature_list_sparse_keys: Sequence[StringOperand],
+        feature_list_dense_keys: Sequence[StringOperand],
+        context_dense_defaults: Sequence[AnyOperand[AnyDType]],
+        debug_name: StringOperand,
         *options: Options,
     ) -> ParseSingleSequenceExample:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -196,11 +228,11 @@ class ParseSingleSequenceExample(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseSingleSequenceExample = ParseSingleSequenceExample()
+        op: ParseSingleSequenceExample = new(ParseSingleSequenceExample)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.context_sparse_indices,
                     op.context_sparse_values,
@@ -211,7 +243,7 @@ class ParseSingleSequenceExample(Op):
                     op.feature_list_sparse_shapes,
                     op.feature_list_dense_values,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseSingleSequenceExample",
                     None,
                     serialized,
@@ -234,8 +266,8 @@ class ParseSingleSequenceExample(Op):
                     opts.feature_list_dense_shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -255,7 +287,7 @@ class ParseSingleSequenceExample(Op):
                 "feature_list_sparse_types": opts.feature_list_sparse_types,
                 "feature_list_dense_shapes": opts.feature_list_dense_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -263,41 +295,81 @@ DEFAULTS = ParseSingleSequenceExample.Options()
 MERGE = ParseSingleSequenceExample.Options.merge
 
 
+@explained
 def parse_single_sequence_example(
-    serialized: Operand[TString],
-    feature_list_dense_missing_assumed_empty: Operand[TString],
-    context_sparse_keys: Sequence[Operand[TString]],
-    context_dense_keys: Sequence[Operand[TString]],
-    feature_list_sparse_keys: Sequence[Operand[TString]],
-    feature_list_dense_keys: Sequence[Operand[TString]],
-    context_dense_defaults: Sequence[Operand[AnyDType]],
-    debug_name: Operand[TString],
+    serialized: StringOperand,
+    feature_list_dense_missing_assumed_empty: StringOperand,
+    context_sparse_keys: Sequence[StringOperand],
+    context_dense_keys: Sequence[StringOperand],
+    feature_list_sparse_keys: Sequence[StringOperand],
+    feature_list_dense_keys: Sequence[StringOperand],
+    context_dense_defaults: Sequence[AnyOperand[AnyDType]],
+    debug_name: StringOperand,
     *,
-    context_sparse_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_dense_types: Sequence[AnyDTypeLike] = default(()),
-    context_dense_shapes: Sequence[ShapeLike] = default(()),
-    feature_list_sparse_types: Sequence[AnyDTypeLike] = default(()),
-    feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
+    context_sparse_types: Sequence[AnyDTypeLike] = (),
+    feature_list_dense_types: Sequence[AnyDTypeLike] = (),
+    context_dense_shapes: Sequence[ShapeLike] = (),
+    feature_list_sparse_types: Sequence[AnyDTypeLike] = (),
+    feature_list_dense_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
-) -> ParseSingleSequenceExample:
-    """`ParseSingleSequenceExample.create` in the current scope, with
+    **_unknown: Never,
+) -> ParseSingleSequenceExampleOutputs:
+    """The outputs of `ParseSingleSequenceExample.create` in the current scope, with
     ParseSingleSequenceExample.Options as keywords.
     """
-    return ParseSingleSequenceExample.create(
-        Scope.current(name),
-        serialized,
-        feature_list_dense_missing_assumed_empty,
-        context_sparse_keys,
-        context_dense_keys,
-        feature_list_sparse_keys,
-        feature_list_dense_keys,
-        context_dense_defaults,
-        debug_name,
-        ParseSingleSequenceExample.Options(
-            context_sparse_types=context_sparse_types,
-            feature_list_dense_types=feature_list_dense_types,
-            context_dense_shapes=context_dense_shapes,
-            feature_list_sparse_types=feature_list_sparse_types,
-            feature_list_dense_shapes=feature_list_dense_shapes,
+    if _unknown:
+        raise ParseSingleSequenceExample._unknown(_unknown)
+    fast_path_error = None
+    _result: ParseSingleSequenceExampleOutputs
+    if executing_eagerly():
+        try:
+            _result = ParseSingleSequenceExampleOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ParseSingleSequenceExample",
+                    name,
+                    serialized,
+                    feature_list_dense_missing_assumed_empty,
+                    context_sparse_keys,
+                    context_dense_keys,
+                    feature_list_sparse_keys,
+                    feature_list_dense_keys,
+                    context_dense_defaults,
+                    debug_name,
+                    "context_sparse_types",
+                    as_dtypes(context_sparse_types),
+                    "feature_list_dense_types",
+                    as_dtypes(feature_list_dense_types),
+                    "context_dense_shapes",
+                    as_shapes(context_dense_shapes),
+                    "feature_list_sparse_types",
+                    as_dtypes(feature_list_sparse_types),
+                    "feature_list_dense_shapes",
+                    as_shapes(feature_list_dense_shapes),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseSingleSequenceExample._call(
+        name,
+        (
+            serialized,
+            feature_list_dense_missing_assumed_empty,
+            context_sparse_keys,
+            context_dense_keys,
+            feature_list_sparse_keys,
+            feature_list_dense_keys,
+            context_dense_defaults,
+            debug_name,
         ),
+        {
+            "context_sparse_types": context_sparse_types,
+            "feature_list_dense_types": feature_list_dense_types,
+            "context_dense_shapes": context_dense_shapes,
+            "feature_list_sparse_types": feature_list_sparse_types,
+            "feature_list_dense_shapes": feature_list_dense_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -3,21 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TString,
         TType,
     )
@@ -35,7 +44,7 @@ class ParseTensorInputs(OpInputs):
     out_type: DType
 
 
-class ParseTensor(Op, Generic[OutType]):
+class ParseTensor(TensorOp[OutType]):
     """TensorFlow's `ParseTensor`: `serialized` -> `output`.
 
     TensorFlow's own text: `ParseTensor.tensorflow_doc()`.
@@ -53,12 +62,9 @@ class ParseTensor(Op, Generic[OutType]):
     def inputs(self) -> ParseTensorInputs:
         return ParseTensorInputs(self)
 
-    def as_output(self) -> Output[OutType]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, serialized: Operand[TString], out_type: type[UOutType] | DTypeLike
+        scope: Scope, serialized: StringOperand, out_type: type[UOutType] | DTypeLike
     ) -> ParseTensor[UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -70,12 +76,12 @@ class ParseTensor(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParseTensor[UOutType] = ParseTensor()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ParseTensor[UOutType] = new(ParseTensor)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParseTensor",
                     None,
                     serialized,
@@ -83,16 +89,38 @@ class ParseTensor(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (serialized,), {"out_type": out_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (serialized,), {"out_type": out_type}, fast_path_error)
 
 
+@explained
 def parse_tensor(
-    serialized: Operand[TString],
+    serialized: StringOperand,
     out_type: type[UOutType] | DTypeLike,
     *,
     name: str | None = None,
-) -> ParseTensor[UOutType]:
-    """`ParseTensor.create` in the current scope."""
-    return ParseTensor.create(Scope.current(name), serialized, out_type)
+    **_unknown: Never,
+) -> Output[UOutType]:
+    """`output` of `ParseTensor.create` in the current scope."""
+    if _unknown:
+        raise ParseTensor._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParseTensor",
+                name,
+                serialized,
+                "out_type",
+                as_dtype(out_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParseTensor._call(
+        name, (serialized,), {"out_type": out_type}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["ReadFile", "read_file"]
 
@@ -21,7 +32,7 @@ class ReadFileInputs(OpInputs):
     filename: Output[TString]
 
 
-class ReadFile(Op):
+class ReadFile(TensorOp[TString]):
     """TensorFlow's `ReadFile`: `filename` -> `contents`.
 
     TensorFlow's own text: `ReadFile.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class ReadFile(Op):
     def inputs(self) -> ReadFileInputs:
         return ReadFileInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.contents
-
     @staticmethod
-    def create(scope: Scope, filename: Operand[TString]) -> ReadFile:
+    def create(scope: Scope, filename: StringOperand) -> ReadFile:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,17 +61,31 @@ class ReadFile(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReadFile = ReadFile()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.contents = execute(context._context, "ReadFile", None, filename)
+        op: ReadFile = new(ReadFile)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.contents = execute(context[CURRENT], "ReadFile", None, filename)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (filename,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (filename,), {}, fast_path_error)
 
 
-def read_file(filename: Operand[TString], *, name: str | None = None) -> ReadFile:
-    """`ReadFile.create` in the current scope."""
-    return ReadFile.create(Scope.current(name), filename)
+@explained
+def read_file(
+    filename: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`contents` of `ReadFile.create` in the current scope."""
+    if _unknown:
+        raise ReadFile._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ReadFile", name, filename)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReadFile._call(name, (filename,), {}, fast_path_error)
+    return _result

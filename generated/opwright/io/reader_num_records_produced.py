@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TString, TensorOperand
 
 __all__ = ["ReaderNumRecordsProduced", "reader_num_records_produced"]
 
@@ -21,7 +32,7 @@ class ReaderNumRecordsProducedInputs(OpInputs):
     reader_handle: Output[TString]
 
 
-class ReaderNumRecordsProduced(Op):
+class ReaderNumRecordsProduced(TensorOp[TInt64]):
     """TensorFlow's `ReaderNumRecordsProduced`: `reader_handle` ->
     `records_produced`.
 
@@ -40,9 +51,6 @@ class ReaderNumRecordsProduced(Op):
     def inputs(self) -> ReaderNumRecordsProducedInputs:
         return ReaderNumRecordsProducedInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.records_produced
-
     @staticmethod
     def create(
         scope: Scope, reader_handle: TensorOperand[TString]
@@ -56,21 +64,37 @@ class ReaderNumRecordsProduced(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderNumRecordsProduced = ReaderNumRecordsProduced()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderNumRecordsProduced = new(ReaderNumRecordsProduced)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.records_produced = execute(
-                    context._context, "ReaderNumRecordsProduced", None, reader_handle
+                    context[CURRENT], "ReaderNumRecordsProduced", None, reader_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_num_records_produced(
-    reader_handle: TensorOperand[TString], *, name: str | None = None
-) -> ReaderNumRecordsProduced:
-    """`ReaderNumRecordsProduced.create` in the current scope."""
-    return ReaderNumRecordsProduced.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+) -> Output[TInt64]:
+    """`records_produced` of `ReaderNumRecordsProduced.create` in the current scope."""
+    if _unknown:
+        raise ReaderNumRecordsProduced._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderNumRecordsProduced", name, reader_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderNumRecordsProduced._call(
+        name, (reader_handle,), {}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64, TResource, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["ReaderNumRecordsProducedV2", "reader_num_records_produced_v2"]
 
@@ -21,7 +32,7 @@ class ReaderNumRecordsProducedV2Inputs(OpInputs):
     reader_handle: Output[TResource]
 
 
-class ReaderNumRecordsProducedV2(Op):
+class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
     """TensorFlow's `ReaderNumRecordsProducedV2`: `reader_handle` ->
     `records_produced`.
 
@@ -42,9 +53,6 @@ class ReaderNumRecordsProducedV2(Op):
     def inputs(self) -> ReaderNumRecordsProducedV2Inputs:
         return ReaderNumRecordsProducedV2Inputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.records_produced
-
     @staticmethod
     def create(
         scope: Scope, reader_handle: TensorOperand[TResource]
@@ -58,21 +66,42 @@ class ReaderNumRecordsProducedV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderNumRecordsProducedV2 = ReaderNumRecordsProducedV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderNumRecordsProducedV2 = new(ReaderNumRecordsProducedV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.records_produced = execute(
-                    context._context, "ReaderNumRecordsProducedV2", None, reader_handle
+                    context[CURRENT], "ReaderNumRecordsProducedV2", None, reader_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_num_records_produced_v2(
-    reader_handle: TensorOperand[TResource], *, name: str | None = None
-) -> ReaderNumRecordsProducedV2:
-    """`ReaderNumRecordsProducedV2.create` in the current scope."""
-    return ReaderNumRecordsProducedV2.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`records_produced` of `ReaderNumRecordsProducedV2.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ReaderNumRecordsProducedV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderNumRecordsProducedV2", name, reader_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderNumRecordsProducedV2._call(
+        name, (reader_handle,), {}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TString, TensorOperand
 
 __all__ = ["ReaderNumWorkUnitsCompleted", "reader_num_work_units_completed"]
 
@@ -21,7 +32,7 @@ class ReaderNumWorkUnitsCompletedInputs(OpInputs):
     reader_handle: Output[TString]
 
 
-class ReaderNumWorkUnitsCompleted(Op):
+class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
     """TensorFlow's `ReaderNumWorkUnitsCompleted`: `reader_handle` ->
     `units_completed`.
 
@@ -40,9 +51,6 @@ class ReaderNumWorkUnitsCompleted(Op):
     def inputs(self) -> ReaderNumWorkUnitsCompletedInputs:
         return ReaderNumWorkUnitsCompletedInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.units_completed
-
     @staticmethod
     def create(
         scope: Scope, reader_handle: TensorOperand[TString]
@@ -56,21 +64,39 @@ class ReaderNumWorkUnitsCompleted(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderNumWorkUnitsCompleted = ReaderNumWorkUnitsCompleted()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderNumWorkUnitsCompleted = new(ReaderNumWorkUnitsCompleted)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.units_completed = execute(
-                    context._context, "ReaderNumWorkUnitsCompleted", None, reader_handle
+                    context[CURRENT], "ReaderNumWorkUnitsCompleted", None, reader_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_num_work_units_completed(
-    reader_handle: TensorOperand[TString], *, name: str | None = None
-) -> ReaderNumWorkUnitsCompleted:
-    """`ReaderNumWorkUnitsCompleted.create` in the current scope."""
-    return ReaderNumWorkUnitsCompleted.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+) -> Output[TInt64]:
+    """`units_completed` of `ReaderNumWorkUnitsCompleted.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ReaderNumWorkUnitsCompleted._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderNumWorkUnitsCompleted", name, reader_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderNumWorkUnitsCompleted._call(
+        name, (reader_handle,), {}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64, TResource, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["ReaderNumWorkUnitsCompletedV2", "reader_num_work_units_completed_v2"]
 
@@ -21,7 +32,7 @@ class ReaderNumWorkUnitsCompletedV2Inputs(OpInputs):
     reader_handle: Output[TResource]
 
 
-class ReaderNumWorkUnitsCompletedV2(Op):
+class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
     """TensorFlow's `ReaderNumWorkUnitsCompletedV2`: `reader_handle` ->
     `units_completed`.
 
@@ -42,9 +53,6 @@ class ReaderNumWorkUnitsCompletedV2(Op):
     def inputs(self) -> ReaderNumWorkUnitsCompletedV2Inputs:
         return ReaderNumWorkUnitsCompletedV2Inputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.units_completed
-
     @staticmethod
     def create(
         scope: Scope, reader_handle: TensorOperand[TResource]
@@ -58,24 +66,45 @@ class ReaderNumWorkUnitsCompletedV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderNumWorkUnitsCompletedV2 = ReaderNumWorkUnitsCompletedV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderNumWorkUnitsCompletedV2 = new(ReaderNumWorkUnitsCompletedV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.units_completed = execute(
-                    context._context,
+                    context[CURRENT],
                     "ReaderNumWorkUnitsCompletedV2",
                     None,
                     reader_handle,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_num_work_units_completed_v2(
-    reader_handle: TensorOperand[TResource], *, name: str | None = None
-) -> ReaderNumWorkUnitsCompletedV2:
-    """`ReaderNumWorkUnitsCompletedV2.create` in the current scope."""
-    return ReaderNumWorkUnitsCompletedV2.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`units_completed` of `ReaderNumWorkUnitsCompletedV2.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ReaderNumWorkUnitsCompletedV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderNumWorkUnitsCompletedV2", name, reader_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderNumWorkUnitsCompletedV2._call(
+        name, (reader_handle,), {}, fast_path_error
+    )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TString, TensorOperand
 
-__all__ = ["ReaderRead", "reader_read"]
+__all__ = ["ReaderRead", "ReaderReadOutputs", "reader_read"]
 
 
 class ReaderReadInputs(OpInputs):
@@ -20,6 +30,13 @@ class ReaderReadInputs(OpInputs):
 
     reader_handle: Output[TString]
     queue_handle: Output[TString]
+
+
+class ReaderReadOutputs(NamedTuple):
+    """Outputs of ReaderRead, as `reader_read` returns them."""
+
+    key: Output[TString]
+    value: Output[TString]
 
 
 class ReaderRead(Op):
@@ -37,6 +54,7 @@ class ReaderRead(Op):
     key: Output[TString]
     value: Output[TString]
     Inputs = ReaderReadInputs
+    Outputs = ReaderReadOutputs
 
     @property
     def inputs(self) -> ReaderReadInputs:
@@ -58,24 +76,41 @@ class ReaderRead(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderRead = ReaderRead()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderRead = new(ReaderRead)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.key, op.value = execute(
-                    context._context, "ReaderRead", None, reader_handle, queue_handle
+                    context[CURRENT], "ReaderRead", None, reader_handle, queue_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle, queue_handle), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle, queue_handle), {}, fast_path_error)
 
 
+@explained
 def reader_read(
     reader_handle: TensorOperand[TString],
     queue_handle: TensorOperand[TString],
     *,
     name: str | None = None,
-) -> ReaderRead:
-    """`ReaderRead.create` in the current scope."""
-    return ReaderRead.create(Scope.current(name), reader_handle, queue_handle)
+    **_unknown: Never,
+) -> ReaderReadOutputs:
+    """The outputs of `ReaderRead.create` in the current scope."""
+    if _unknown:
+        raise ReaderRead._unknown(_unknown)
+    fast_path_error = None
+    _result: ReaderReadOutputs
+    if executing_eagerly():
+        try:
+            _result = ReaderReadOutputs._make(
+                execute(
+                    context[CURRENT], "ReaderRead", name, reader_handle, queue_handle
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderRead._call(name, (reader_handle, queue_handle), {}, fast_path_error)
+    return _result

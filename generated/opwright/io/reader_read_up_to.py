@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TString, TensorOperand
+    from opwright_runtime.gencode import Operand, Output, TInt64, TString, TensorOperand
 
-__all__ = ["ReaderReadUpTo", "reader_read_up_to"]
+__all__ = ["ReaderReadUpTo", "ReaderReadUpToOutputs", "reader_read_up_to"]
 
 
 class ReaderReadUpToInputs(OpInputs):
@@ -21,6 +31,13 @@ class ReaderReadUpToInputs(OpInputs):
     reader_handle: Output[TString]
     queue_handle: Output[TString]
     num_records: Output[TInt64]
+
+
+class ReaderReadUpToOutputs(NamedTuple):
+    """Outputs of ReaderReadUpTo, as `reader_read_up_to` returns them."""
+
+    keys: Output[TString]
+    values: Output[TString]
 
 
 class ReaderReadUpTo(Op):
@@ -39,6 +56,7 @@ class ReaderReadUpTo(Op):
     keys: Output[TString]
     values: Output[TString]
     Inputs = ReaderReadUpToInputs
+    Outputs = ReaderReadUpToOutputs
 
     @property
     def inputs(self) -> ReaderReadUpToInputs:
@@ -62,12 +80,12 @@ class ReaderReadUpTo(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderReadUpTo = ReaderReadUpTo()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderReadUpTo = new(ReaderReadUpTo)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.keys, op.values = execute(
-                    context._context,
+                    context[CURRENT],
                     "ReaderReadUpTo",
                     None,
                     reader_handle,
@@ -75,19 +93,43 @@ class ReaderReadUpTo(Op):
                     num_records,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle, queue_handle, num_records), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (reader_handle, queue_handle, num_records), {}, fast_path_error
+        )
 
 
+@explained
 def reader_read_up_to(
     reader_handle: TensorOperand[TString],
     queue_handle: TensorOperand[TString],
     num_records: Operand[TInt64],
     *,
     name: str | None = None,
-) -> ReaderReadUpTo:
-    """`ReaderReadUpTo.create` in the current scope."""
-    return ReaderReadUpTo.create(
-        Scope.current(name), reader_handle, queue_handle, num_records
+    **_unknown: Never,
+) -> ReaderReadUpToOutputs:
+    """The outputs of `ReaderReadUpTo.create` in the current scope."""
+    if _unknown:
+        raise ReaderReadUpTo._unknown(_unknown)
+    fast_path_error = None
+    _result: ReaderReadUpToOutputs
+    if executing_eagerly():
+        try:
+            _result = ReaderReadUpToOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ReaderReadUpTo",
+                    name,
+                    reader_handle,
+                    queue_handle,
+                    num_records,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderReadUpTo._call(
+        name, (reader_handle, queue_handle, num_records), {}, fast_path_error
     )
+    return _result

@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         TInt64,
@@ -19,7 +29,7 @@ if TYPE_CHECKING:
         TensorOperand,
     )
 
-__all__ = ["ReaderReadUpToV2", "reader_read_up_to_v2"]
+__all__ = ["ReaderReadUpToV2", "ReaderReadUpToV2Outputs", "reader_read_up_to_v2"]
 
 
 class ReaderReadUpToV2Inputs(OpInputs):
@@ -28,6 +38,13 @@ class ReaderReadUpToV2Inputs(OpInputs):
     reader_handle: Output[TResource]
     queue_handle: Output[TResource]
     num_records: Output[TInt64]
+
+
+class ReaderReadUpToV2Outputs(NamedTuple):
+    """Outputs of ReaderReadUpToV2, as `reader_read_up_to_v2` returns them."""
+
+    keys: Output[TString]
+    values: Output[TString]
 
 
 class ReaderReadUpToV2(Op):
@@ -48,6 +65,7 @@ class ReaderReadUpToV2(Op):
     keys: Output[TString]
     values: Output[TString]
     Inputs = ReaderReadUpToV2Inputs
+    Outputs = ReaderReadUpToV2Outputs
 
     @property
     def inputs(self) -> ReaderReadUpToV2Inputs:
@@ -71,12 +89,12 @@ class ReaderReadUpToV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderReadUpToV2 = ReaderReadUpToV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderReadUpToV2 = new(ReaderReadUpToV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.keys, op.values = execute(
-                    context._context,
+                    context[CURRENT],
                     "ReaderReadUpToV2",
                     None,
                     reader_handle,
@@ -84,19 +102,43 @@ class ReaderReadUpToV2(Op):
                     num_records,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle, queue_handle, num_records), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (reader_handle, queue_handle, num_records), {}, fast_path_error
+        )
 
 
+@explained
 def reader_read_up_to_v2(
     reader_handle: TensorOperand[TResource],
     queue_handle: TensorOperand[TResource],
     num_records: Operand[TInt64],
     *,
     name: str | None = None,
-) -> ReaderReadUpToV2:
-    """`ReaderReadUpToV2.create` in the current scope."""
-    return ReaderReadUpToV2.create(
-        Scope.current(name), reader_handle, queue_handle, num_records
+    **_unknown: Never,
+) -> ReaderReadUpToV2Outputs:
+    """The outputs of `ReaderReadUpToV2.create` in the current scope."""
+    if _unknown:
+        raise ReaderReadUpToV2._unknown(_unknown)
+    fast_path_error = None
+    _result: ReaderReadUpToV2Outputs
+    if executing_eagerly():
+        try:
+            _result = ReaderReadUpToV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "ReaderReadUpToV2",
+                    name,
+                    reader_handle,
+                    queue_handle,
+                    num_records,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderReadUpToV2._call(
+        name, (reader_handle, queue_handle, num_records), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TString, TensorOperand
 
-__all__ = ["ReaderReadV2", "reader_read_v2"]
+__all__ = ["ReaderReadV2", "ReaderReadV2Outputs", "reader_read_v2"]
 
 
 class ReaderReadV2Inputs(OpInputs):
@@ -20,6 +30,13 @@ class ReaderReadV2Inputs(OpInputs):
 
     reader_handle: Output[TResource]
     queue_handle: Output[TResource]
+
+
+class ReaderReadV2Outputs(NamedTuple):
+    """Outputs of ReaderReadV2, as `reader_read_v2` returns them."""
+
+    key: Output[TString]
+    value: Output[TString]
 
 
 class ReaderReadV2(Op):
@@ -40,6 +57,7 @@ class ReaderReadV2(Op):
     key: Output[TString]
     value: Output[TString]
     Inputs = ReaderReadV2Inputs
+    Outputs = ReaderReadV2Outputs
 
     @property
     def inputs(self) -> ReaderReadV2Inputs:
@@ -61,24 +79,43 @@ class ReaderReadV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderReadV2 = ReaderReadV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderReadV2 = new(ReaderReadV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.key, op.value = execute(
-                    context._context, "ReaderReadV2", None, reader_handle, queue_handle
+                    context[CURRENT], "ReaderReadV2", None, reader_handle, queue_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle, queue_handle), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle, queue_handle), {}, fast_path_error)
 
 
+@explained
 def reader_read_v2(
     reader_handle: TensorOperand[TResource],
     queue_handle: TensorOperand[TResource],
     *,
     name: str | None = None,
-) -> ReaderReadV2:
-    """`ReaderReadV2.create` in the current scope."""
-    return ReaderReadV2.create(Scope.current(name), reader_handle, queue_handle)
+    **_unknown: Never,
+) -> ReaderReadV2Outputs:
+    """The outputs of `ReaderReadV2.create` in the current scope."""
+    if _unknown:
+        raise ReaderReadV2._unknown(_unknown)
+    fast_path_error = None
+    _result: ReaderReadV2Outputs
+    if executing_eagerly():
+        try:
+            _result = ReaderReadV2Outputs._make(
+                execute(
+                    context[CURRENT], "ReaderReadV2", name, reader_handle, queue_handle
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderReadV2._call(
+        name, (reader_handle, queue_handle), {}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TString, TensorOperand
 
 __all__ = ["ReaderReset", "reader_reset"]
 
@@ -46,19 +56,33 @@ class ReaderReset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderReset = ReaderReset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "ReaderReset", None, reader_handle)
+        op: ReaderReset = new(ReaderReset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "ReaderReset", None, reader_handle)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_reset(
-    reader_handle: TensorOperand[TString], *, name: str | None = None
-) -> ReaderReset:
-    """`ReaderReset.create` in the current scope."""
-    return ReaderReset.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ReaderReset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ReaderReset._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ReaderReset", name, reader_handle)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderReset._call(name, (reader_handle,), {}, fast_path_error)
+    return _result

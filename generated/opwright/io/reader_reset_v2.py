@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TResource, TensorOperand
 
 __all__ = ["ReaderResetV2", "reader_reset_v2"]
 
@@ -48,19 +58,36 @@ class ReaderResetV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderResetV2 = ReaderResetV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "ReaderResetV2", None, reader_handle)
+        op: ReaderResetV2 = new(ReaderResetV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "ReaderResetV2", None, reader_handle)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_reset_v2(
-    reader_handle: TensorOperand[TResource], *, name: str | None = None
-) -> ReaderResetV2:
-    """`ReaderResetV2.create` in the current scope."""
-    return ReaderResetV2.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ReaderResetV2.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise ReaderResetV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ReaderResetV2", name, reader_handle)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderResetV2._call(name, (reader_handle,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        StringOperand,
+        TString,
+        TensorOperand,
+    )
 
 __all__ = ["ReaderRestoreState", "reader_restore_state"]
 
@@ -38,7 +54,7 @@ class ReaderRestoreState(Op):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TString], state: Operand[TString]
+        scope: Scope, reader_handle: TensorOperand[TString], state: StringOperand
     ) -> ReaderRestoreState:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -50,24 +66,43 @@ class ReaderRestoreState(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderRestoreState = ReaderRestoreState()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderRestoreState = new(ReaderRestoreState)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context, "ReaderRestoreState", None, reader_handle, state
+                    context[CURRENT], "ReaderRestoreState", None, reader_handle, state
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle, state), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle, state), {}, fast_path_error)
 
 
+@explained
 def reader_restore_state(
     reader_handle: TensorOperand[TString],
-    state: Operand[TString],
+    state: StringOperand,
     *,
     name: str | None = None,
-) -> ReaderRestoreState:
-    """`ReaderRestoreState.create` in the current scope."""
-    return ReaderRestoreState.create(Scope.current(name), reader_handle, state)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ReaderRestoreState.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise ReaderRestoreState._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderRestoreState", name, reader_handle, state
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderRestoreState._call(
+        name, (reader_handle, state), {}, fast_path_error
+    )
+    return _result

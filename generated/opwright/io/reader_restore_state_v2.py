@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        Operand,
+    from opwright_runtime.gencode import (
+        Operation,
         Output,
+        StringOperand,
         TResource,
         TString,
         TensorOperand,
@@ -46,7 +57,7 @@ class ReaderRestoreStateV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TResource], state: Operand[TString]
+        scope: Scope, reader_handle: TensorOperand[TResource], state: StringOperand
     ) -> ReaderRestoreStateV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -58,24 +69,43 @@ class ReaderRestoreStateV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderRestoreStateV2 = ReaderRestoreStateV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderRestoreStateV2 = new(ReaderRestoreStateV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context, "ReaderRestoreStateV2", None, reader_handle, state
+                    context[CURRENT], "ReaderRestoreStateV2", None, reader_handle, state
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle, state), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle, state), {}, fast_path_error)
 
 
+@explained
 def reader_restore_state_v2(
     reader_handle: TensorOperand[TResource],
-    state: Operand[TString],
+    state: StringOperand,
     *,
     name: str | None = None,
-) -> ReaderRestoreStateV2:
-    """`ReaderRestoreStateV2.create` in the current scope."""
-    return ReaderRestoreStateV2.create(Scope.current(name), reader_handle, state)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ReaderRestoreStateV2.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise ReaderRestoreStateV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderRestoreStateV2", name, reader_handle, state
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderRestoreStateV2._call(
+        name, (reader_handle, state), {}, fast_path_error
+    )
+    return _result

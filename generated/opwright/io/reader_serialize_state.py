@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TensorOperand
 
 __all__ = ["ReaderSerializeState", "reader_serialize_state"]
 
@@ -21,7 +32,7 @@ class ReaderSerializeStateInputs(OpInputs):
     reader_handle: Output[TString]
 
 
-class ReaderSerializeState(Op):
+class ReaderSerializeState(TensorOp[TString]):
     """TensorFlow's `ReaderSerializeState`: `reader_handle` -> `state`.
 
     TensorFlow's own text: `ReaderSerializeState.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class ReaderSerializeState(Op):
     def inputs(self) -> ReaderSerializeStateInputs:
         return ReaderSerializeStateInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.state
-
     @staticmethod
     def create(
         scope: Scope, reader_handle: TensorOperand[TString]
@@ -55,21 +63,35 @@ class ReaderSerializeState(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderSerializeState = ReaderSerializeState()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderSerializeState = new(ReaderSerializeState)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.state = execute(
-                    context._context, "ReaderSerializeState", None, reader_handle
+                    context[CURRENT], "ReaderSerializeState", None, reader_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_serialize_state(
-    reader_handle: TensorOperand[TString], *, name: str | None = None
-) -> ReaderSerializeState:
-    """`ReaderSerializeState.create` in the current scope."""
-    return ReaderSerializeState.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`state` of `ReaderSerializeState.create` in the current scope."""
+    if _unknown:
+        raise ReaderSerializeState._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderSerializeState", name, reader_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderSerializeState._call(name, (reader_handle,), {}, fast_path_error)
+    return _result

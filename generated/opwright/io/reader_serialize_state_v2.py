@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["ReaderSerializeStateV2", "reader_serialize_state_v2"]
 
@@ -21,7 +32,7 @@ class ReaderSerializeStateV2Inputs(OpInputs):
     reader_handle: Output[TResource]
 
 
-class ReaderSerializeStateV2(Op):
+class ReaderSerializeStateV2(TensorOp[TString]):
     """TensorFlow's `ReaderSerializeStateV2`: `reader_handle` -> `state`.
 
     TensorFlow's own text: `ReaderSerializeStateV2.tensorflow_doc()`.
@@ -41,9 +52,6 @@ class ReaderSerializeStateV2(Op):
     def inputs(self) -> ReaderSerializeStateV2Inputs:
         return ReaderSerializeStateV2Inputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.state
-
     @staticmethod
     def create(
         scope: Scope, reader_handle: TensorOperand[TResource]
@@ -57,21 +65,38 @@ class ReaderSerializeStateV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReaderSerializeStateV2 = ReaderSerializeStateV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReaderSerializeStateV2 = new(ReaderSerializeStateV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.state = execute(
-                    context._context, "ReaderSerializeStateV2", None, reader_handle
+                    context[CURRENT], "ReaderSerializeStateV2", None, reader_handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reader_handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
+@explained
 def reader_serialize_state_v2(
-    reader_handle: TensorOperand[TResource], *, name: str | None = None
-) -> ReaderSerializeStateV2:
-    """`ReaderSerializeStateV2.create` in the current scope."""
-    return ReaderSerializeStateV2.create(Scope.current(name), reader_handle)
+    reader_handle: TensorOperand[TResource],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`state` of `ReaderSerializeStateV2.create` in the current scope."""
+    if _unknown:
+        raise ReaderSerializeStateV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ReaderSerializeStateV2", name, reader_handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReaderSerializeStateV2._call(name, (reader_handle,), {}, fast_path_error)
+    return _result

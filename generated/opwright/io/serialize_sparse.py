@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TString, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
         Operand,
@@ -40,7 +51,7 @@ class SerializeSparseInputs(OpInputs):
     out_type: DType
 
 
-class SerializeSparse(Op, Generic[OutType]):
+class SerializeSparse(TensorOp[OutType]):
     """TensorFlow's `SerializeSparse`: `sparse_indices`, `sparse_values`,
     `sparse_shape` -> `serialized_sparse`.
 
@@ -61,15 +72,12 @@ class SerializeSparse(Op, Generic[OutType]):
     def inputs(self) -> SerializeSparseInputs:
         return SerializeSparseInputs(self)
 
-    def as_output(self) -> Output[OutType]:
-        return self.serialized_sparse
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
         sparse_indices: Operand[TInt64],
-        sparse_values: Operand[U],
+        sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
         *,
         out_type: type[TString] = TString,
@@ -80,7 +88,7 @@ class SerializeSparse(Op, Generic[OutType]):
     def create(
         scope: Scope,
         sparse_indices: Operand[TInt64],
-        sparse_values: Operand[U],
+        sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
         *,
         out_type: type[UOutType] | DTypeLike,
@@ -90,7 +98,7 @@ class SerializeSparse(Op, Generic[OutType]):
     def create(
         scope: Scope,
         sparse_indices: Operand[TInt64],
-        sparse_values: Operand[U],
+        sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
         *,
         out_type: type[UOutType] | DTypeLike = "string",
@@ -107,12 +115,12 @@ class SerializeSparse(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SerializeSparse[UOutType] = SerializeSparse()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SerializeSparse[UOutType] = new(SerializeSparse)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.serialized_sparse = execute(
-                    context._context,
+                    context[CURRENT],
                     "SerializeSparse",
                     None,
                     sparse_indices,
@@ -122,51 +130,72 @@ class SerializeSparse(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (sparse_indices, sparse_values, sparse_shape),
             {"out_type": out_type},
-            refusal,
+            fast_path_error,
         )
 
 
 @overload
 def serialize_sparse(
     sparse_indices: Operand[TInt64],
-    sparse_values: Operand[U],
+    sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
     *,
     out_type: type[TString] = TString,
     name: str | None = None,
-) -> SerializeSparse[TString]: ...
+) -> Output[TString]: ...
 
 
 @overload
 def serialize_sparse(
     sparse_indices: Operand[TInt64],
-    sparse_values: Operand[U],
+    sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
     *,
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> SerializeSparse[UOutType]: ...
+) -> Output[UOutType]: ...
 
 
+@explained
 def serialize_sparse(
     sparse_indices: Operand[TInt64],
-    sparse_values: Operand[U],
+    sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
     *,
     out_type: type[UOutType] | DTypeLike = "string",
     name: str | None = None,
-) -> SerializeSparse[UOutType]:
-    """`SerializeSparse.create` in the current scope."""
-    return SerializeSparse.create(
-        Scope.current(name),
-        sparse_indices,
-        sparse_values,
-        sparse_shape,
-        out_type=out_type,
+    **_unknown: Never,
+) -> Output[UOutType]:
+    """`serialized_sparse` of `SerializeSparse.create` in the current scope."""
+    if _unknown:
+        raise SerializeSparse._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SerializeSparse",
+                name,
+                sparse_indices,
+                sparse_values,
+                sparse_shape,
+                "out_type",
+                as_dtype(out_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SerializeSparse._call(
+        name,
+        (sparse_indices, sparse_values, sparse_shape),
+        {"out_type": out_type},
+        fast_path_error,
     )
+    return _result

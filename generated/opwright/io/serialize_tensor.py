@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TString, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["SerializeTensor", "serialize_tensor"]
 
@@ -25,7 +35,7 @@ class SerializeTensorInputs(OpInputs):
     T: DType
 
 
-class SerializeTensor(Op):
+class SerializeTensor(TensorOp[TString]):
     """TensorFlow's `SerializeTensor`: `tensor` -> `serialized`.
 
     TensorFlow's own text: `SerializeTensor.tensorflow_doc()`.
@@ -43,11 +53,8 @@ class SerializeTensor(Op):
     def inputs(self) -> SerializeTensorInputs:
         return SerializeTensorInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.serialized
-
     @staticmethod
-    def create(scope: Scope, tensor: Operand[U]) -> SerializeTensor:
+    def create(scope: Scope, tensor: AnyOperand[U]) -> SerializeTensor:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -57,19 +64,33 @@ class SerializeTensor(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SerializeTensor = SerializeTensor()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SerializeTensor = new(SerializeTensor)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.serialized = execute(
-                    context._context, "SerializeTensor", None, tensor
+                    context[CURRENT], "SerializeTensor", None, tensor
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensor,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tensor,), {}, fast_path_error)
 
 
-def serialize_tensor(tensor: Operand[U], *, name: str | None = None) -> SerializeTensor:
-    """`SerializeTensor.create` in the current scope."""
-    return SerializeTensor.create(Scope.current(name), tensor)
+@explained
+def serialize_tensor(
+    tensor: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`serialized` of `SerializeTensor.create` in the current scope."""
+    if _unknown:
+        raise SerializeTensor._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SerializeTensor", name, tensor)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SerializeTensor._call(name, (tensor,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32, TString
+    from opwright_runtime.gencode import Operand, Output, StringOperand, TInt32
 
 __all__ = ["ShardedFilename", "sharded_filename"]
 
@@ -23,7 +34,7 @@ class ShardedFilenameInputs(OpInputs):
     num_shards: Output[TInt32]
 
 
-class ShardedFilename(Op):
+class ShardedFilename(TensorOp[TString]):
     """TensorFlow's `ShardedFilename`: `basename`, `shard`, `num_shards` ->
     `filename`.
 
@@ -42,13 +53,10 @@ class ShardedFilename(Op):
     def inputs(self) -> ShardedFilenameInputs:
         return ShardedFilenameInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.filename
-
     @staticmethod
     def create(
         scope: Scope,
-        basename: Operand[TString],
+        basename: StringOperand,
         shard: Operand[TInt32],
         num_shards: Operand[TInt32],
     ) -> ShardedFilename:
@@ -63,12 +71,12 @@ class ShardedFilename(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShardedFilename = ShardedFilename()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ShardedFilename = new(ShardedFilename)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.filename = execute(
-                    context._context,
+                    context[CURRENT],
                     "ShardedFilename",
                     None,
                     basename,
@@ -76,17 +84,34 @@ class ShardedFilename(Op):
                     num_shards,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (basename, shard, num_shards), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (basename, shard, num_shards), {}, fast_path_error)
 
 
+@explained
 def sharded_filename(
-    basename: Operand[TString],
+    basename: StringOperand,
     shard: Operand[TInt32],
     num_shards: Operand[TInt32],
     *,
     name: str | None = None,
-) -> ShardedFilename:
-    """`ShardedFilename.create` in the current scope."""
-    return ShardedFilename.create(Scope.current(name), basename, shard, num_shards)
+    **_unknown: Never,
+) -> Output[TString]:
+    """`filename` of `ShardedFilename.create` in the current scope."""
+    if _unknown:
+        raise ShardedFilename._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ShardedFilename", name, basename, shard, num_shards
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShardedFilename._call(
+        name, (basename, shard, num_shards), {}, fast_path_error
+    )
+    return _result

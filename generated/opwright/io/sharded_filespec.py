@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32, TString
+    from opwright_runtime.gencode import Operand, Output, StringOperand, TInt32
 
 __all__ = ["ShardedFilespec", "sharded_filespec"]
 
@@ -22,7 +33,7 @@ class ShardedFilespecInputs(OpInputs):
     num_shards: Output[TInt32]
 
 
-class ShardedFilespec(Op):
+class ShardedFilespec(TensorOp[TString]):
     """TensorFlow's `ShardedFilespec`: `basename`, `num_shards` -> `filename`.
 
     TensorFlow's own text: `ShardedFilespec.tensorflow_doc()`.
@@ -40,12 +51,9 @@ class ShardedFilespec(Op):
     def inputs(self) -> ShardedFilespecInputs:
         return ShardedFilespecInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.filename
-
     @staticmethod
     def create(
-        scope: Scope, basename: Operand[TString], num_shards: Operand[TInt32]
+        scope: Scope, basename: StringOperand, num_shards: Operand[TInt32]
     ) -> ShardedFilespec:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -57,21 +65,39 @@ class ShardedFilespec(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShardedFilespec = ShardedFilespec()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ShardedFilespec = new(ShardedFilespec)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.filename = execute(
-                    context._context, "ShardedFilespec", None, basename, num_shards
+                    context[CURRENT], "ShardedFilespec", None, basename, num_shards
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (basename, num_shards), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (basename, num_shards), {}, fast_path_error)
 
 
+@explained
 def sharded_filespec(
-    basename: Operand[TString], num_shards: Operand[TInt32], *, name: str | None = None
-) -> ShardedFilespec:
-    """`ShardedFilespec.create` in the current scope."""
-    return ShardedFilespec.create(Scope.current(name), basename, num_shards)
+    basename: StringOperand,
+    num_shards: Operand[TInt32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`filename` of `ShardedFilespec.create` in the current scope."""
+    if _unknown:
+        raise ShardedFilespec._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ShardedFilespec", name, basename, num_shards
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShardedFilespec._call(name, (basename, num_shards), {}, fast_path_error)
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["TextLineReader", "text_line_reader"]
@@ -26,7 +37,7 @@ class TextLineReaderInputs(OpInputs):
     shared_name: StringLike
 
 
-class TextLineReader(Op):
+class TextLineReader(TensorOp[TString]):
     """TensorFlow's `TextLineReader`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `TextLineReader.tensorflow_doc()`.
@@ -82,9 +93,6 @@ class TextLineReader(Op):
     def inputs(self) -> TextLineReaderInputs:
         return TextLineReaderInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.reader_handle
-
     @staticmethod
     @deprecated(
         "TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2.",
@@ -100,13 +108,13 @@ class TextLineReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TextLineReader = TextLineReader()
+        op: TextLineReader = new(TextLineReader)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TextLineReader",
                     None,
                     "skip_header_lines",
@@ -117,8 +125,8 @@ class TextLineReader(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -127,7 +135,7 @@ class TextLineReader(Op):
                 "container": opts.container,
                 "shared_name": opts.shared_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,21 +147,46 @@ MERGE = TextLineReader.Options.merge
     "TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2.",
     category=None,
 )
+@explained
 def text_line_reader(
     *,
-    skip_header_lines: int = default(0),
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    skip_header_lines: int = 0,
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> TextLineReader:
-    """`TextLineReader.create` in the current scope, with TextLineReader.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`reader_handle` of `TextLineReader.create` in the current scope, with
+    TextLineReader.Options as keywords.
     """
-    return TextLineReader.create(
-        Scope.current(name),
-        TextLineReader.Options(
-            skip_header_lines=skip_header_lines,
-            container=container,
-            shared_name=shared_name,
-        ),
+    if _unknown:
+        raise TextLineReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TextLineReader",
+                name,
+                "skip_header_lines",
+                skip_header_lines,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TextLineReader._call(
+        name,
+        (),
+        {
+            "skip_header_lines": skip_header_lines,
+            "container": container,
+            "shared_name": shared_name,
+        },
+        fast_path_error,
     )
+    return _result

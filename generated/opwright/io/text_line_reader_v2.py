@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["TextLineReaderV2", "text_line_reader_v2"]
@@ -25,7 +37,7 @@ class TextLineReaderV2Inputs(OpInputs):
     shared_name: StringLike
 
 
-class TextLineReaderV2(Op):
+class TextLineReaderV2(TensorOp[TResource]):
     """TensorFlow's `TextLineReaderV2`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `TextLineReaderV2.tensorflow_doc()`.
@@ -81,9 +93,6 @@ class TextLineReaderV2(Op):
     def inputs(self) -> TextLineReaderV2Inputs:
         return TextLineReaderV2Inputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.reader_handle
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> TextLineReaderV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -95,13 +104,13 @@ class TextLineReaderV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TextLineReaderV2 = TextLineReaderV2()
+        op: TextLineReaderV2 = new(TextLineReaderV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TextLineReaderV2",
                     None,
                     "skip_header_lines",
@@ -112,8 +121,8 @@ class TextLineReaderV2(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -122,7 +131,7 @@ class TextLineReaderV2(Op):
                 "container": opts.container,
                 "shared_name": opts.shared_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -130,21 +139,46 @@ DEFAULTS = TextLineReaderV2.Options()
 MERGE = TextLineReaderV2.Options.merge
 
 
+@explained
 def text_line_reader_v2(
     *,
-    skip_header_lines: int = default(0),
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    skip_header_lines: int = 0,
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> TextLineReaderV2:
-    """`TextLineReaderV2.create` in the current scope, with TextLineReaderV2.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`reader_handle` of `TextLineReaderV2.create` in the current scope, with
+    TextLineReaderV2.Options as keywords.
     """
-    return TextLineReaderV2.create(
-        Scope.current(name),
-        TextLineReaderV2.Options(
-            skip_header_lines=skip_header_lines,
-            container=container,
-            shared_name=shared_name,
-        ),
+    if _unknown:
+        raise TextLineReaderV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TextLineReaderV2",
+                name,
+                "skip_header_lines",
+                skip_header_lines,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TextLineReaderV2._call(
+        name,
+        (),
+        {
+            "skip_header_lines": skip_header_lines,
+            "container": container,
+            "shared_name": shared_name,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["TFRecordReader", "tf_record_reader"]
@@ -26,7 +37,7 @@ class TFRecordReaderInputs(OpInputs):
     compression_type: StringLike
 
 
-class TFRecordReader(Op):
+class TFRecordReader(TensorOp[TString]):
     """TensorFlow's `TFRecordReader`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `TFRecordReader.tensorflow_doc()`.
@@ -82,9 +93,6 @@ class TFRecordReader(Op):
     def inputs(self) -> TFRecordReaderInputs:
         return TFRecordReaderInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.reader_handle
-
     @staticmethod
     @deprecated(
         "TFRecordReader was removed in GraphDef version 26. Use TFRecordReaderV2.",
@@ -100,13 +108,13 @@ class TFRecordReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TFRecordReader = TFRecordReader()
+        op: TFRecordReader = new(TFRecordReader)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TFRecordReader",
                     None,
                     "container",
@@ -117,8 +125,8 @@ class TFRecordReader(Op):
                     opts.compression_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -127,7 +135,7 @@ class TFRecordReader(Op):
                 "shared_name": opts.shared_name,
                 "compression_type": opts.compression_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,21 +147,46 @@ MERGE = TFRecordReader.Options.merge
     "TFRecordReader was removed in GraphDef version 26. Use TFRecordReaderV2.",
     category=None,
 )
+@explained
 def tf_record_reader(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    compression_type: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
+    compression_type: StringLike = "",
     name: str | None = None,
-) -> TFRecordReader:
-    """`TFRecordReader.create` in the current scope, with TFRecordReader.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`reader_handle` of `TFRecordReader.create` in the current scope, with
+    TFRecordReader.Options as keywords.
     """
-    return TFRecordReader.create(
-        Scope.current(name),
-        TFRecordReader.Options(
-            container=container,
-            shared_name=shared_name,
-            compression_type=compression_type,
-        ),
+    if _unknown:
+        raise TFRecordReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TFRecordReader",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+                "compression_type",
+                compression_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TFRecordReader._call(
+        name,
+        (),
+        {
+            "container": container,
+            "shared_name": shared_name,
+            "compression_type": compression_type,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["TFRecordReaderV2", "tf_record_reader_v2"]
@@ -25,7 +37,7 @@ class TFRecordReaderV2Inputs(OpInputs):
     compression_type: StringLike
 
 
-class TFRecordReaderV2(Op):
+class TFRecordReaderV2(TensorOp[TResource]):
     """TensorFlow's `TFRecordReaderV2`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `TFRecordReaderV2.tensorflow_doc()`.
@@ -81,9 +93,6 @@ class TFRecordReaderV2(Op):
     def inputs(self) -> TFRecordReaderV2Inputs:
         return TFRecordReaderV2Inputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.reader_handle
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> TFRecordReaderV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -95,13 +104,13 @@ class TFRecordReaderV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TFRecordReaderV2 = TFRecordReaderV2()
+        op: TFRecordReaderV2 = new(TFRecordReaderV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "TFRecordReaderV2",
                     None,
                     "container",
@@ -112,8 +121,8 @@ class TFRecordReaderV2(Op):
                     opts.compression_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -122,7 +131,7 @@ class TFRecordReaderV2(Op):
                 "shared_name": opts.shared_name,
                 "compression_type": opts.compression_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -130,21 +139,46 @@ DEFAULTS = TFRecordReaderV2.Options()
 MERGE = TFRecordReaderV2.Options.merge
 
 
+@explained
 def tf_record_reader_v2(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    compression_type: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
+    compression_type: StringLike = "",
     name: str | None = None,
-) -> TFRecordReaderV2:
-    """`TFRecordReaderV2.create` in the current scope, with TFRecordReaderV2.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`reader_handle` of `TFRecordReaderV2.create` in the current scope, with
+    TFRecordReaderV2.Options as keywords.
     """
-    return TFRecordReaderV2.create(
-        Scope.current(name),
-        TFRecordReaderV2.Options(
-            container=container,
-            shared_name=shared_name,
-            compression_type=compression_type,
-        ),
+    if _unknown:
+        raise TFRecordReaderV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TFRecordReaderV2",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+                "compression_type",
+                compression_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TFRecordReaderV2._call(
+        name,
+        (),
+        {
+            "container": container,
+            "shared_name": shared_name,
+            "compression_type": compression_type,
+        },
+        fast_path_error,
     )
+    return _result

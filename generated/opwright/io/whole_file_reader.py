@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["WholeFileReader", "whole_file_reader"]
@@ -24,7 +36,7 @@ class WholeFileReaderInputs(OpInputs):
     shared_name: StringLike
 
 
-class WholeFileReader(Op):
+class WholeFileReader(TensorOp[TString]):
     """TensorFlow's `WholeFileReader`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `WholeFileReader.tensorflow_doc()`.
@@ -70,9 +82,6 @@ class WholeFileReader(Op):
     def inputs(self) -> WholeFileReaderInputs:
         return WholeFileReaderInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.reader_handle
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> WholeFileReader:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -84,13 +93,13 @@ class WholeFileReader(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WholeFileReader = WholeFileReader()
+        op: WholeFileReader = new(WholeFileReader)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "WholeFileReader",
                     None,
                     "container",
@@ -99,13 +108,13 @@ class WholeFileReader(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,16 +122,36 @@ DEFAULTS = WholeFileReader.Options()
 MERGE = WholeFileReader.Options.merge
 
 
+@explained
 def whole_file_reader(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> WholeFileReader:
-    """`WholeFileReader.create` in the current scope, with WholeFileReader.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`reader_handle` of `WholeFileReader.create` in the current scope, with
+    WholeFileReader.Options as keywords.
     """
-    return WholeFileReader.create(
-        Scope.current(name),
-        WholeFileReader.Options(container=container, shared_name=shared_name),
+    if _unknown:
+        raise WholeFileReader._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WholeFileReader",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WholeFileReader._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["WholeFileReaderV2", "whole_file_reader_v2"]
@@ -24,7 +36,7 @@ class WholeFileReaderV2Inputs(OpInputs):
     shared_name: StringLike
 
 
-class WholeFileReaderV2(Op):
+class WholeFileReaderV2(TensorOp[TResource]):
     """TensorFlow's `WholeFileReaderV2`: no inputs -> `reader_handle`.
 
     TensorFlow's own text: `WholeFileReaderV2.tensorflow_doc()`.
@@ -70,9 +82,6 @@ class WholeFileReaderV2(Op):
     def inputs(self) -> WholeFileReaderV2Inputs:
         return WholeFileReaderV2Inputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.reader_handle
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> WholeFileReaderV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -84,13 +93,13 @@ class WholeFileReaderV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WholeFileReaderV2 = WholeFileReaderV2()
+        op: WholeFileReaderV2 = new(WholeFileReaderV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.reader_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "WholeFileReaderV2",
                     None,
                     "container",
@@ -99,13 +108,13 @@ class WholeFileReaderV2(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,16 +122,36 @@ DEFAULTS = WholeFileReaderV2.Options()
 MERGE = WholeFileReaderV2.Options.merge
 
 
+@explained
 def whole_file_reader_v2(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> WholeFileReaderV2:
-    """`WholeFileReaderV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`reader_handle` of `WholeFileReaderV2.create` in the current scope, with
     WholeFileReaderV2.Options as keywords.
     """
-    return WholeFileReaderV2.create(
-        Scope.current(name),
-        WholeFileReaderV2.Options(container=container, shared_name=shared_name),
+    if _unknown:
+        raise WholeFileReaderV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WholeFileReaderV2",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WholeFileReaderV2._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Operation, Output, StringOperand, TString
 
 __all__ = ["WriteFile", "write_file"]
 
@@ -40,7 +50,7 @@ class WriteFile(Op):
 
     @staticmethod
     def create(
-        scope: Scope, filename: Operand[TString], contents: Operand[TString]
+        scope: Scope, filename: StringOperand, contents: StringOperand
     ) -> WriteFile:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -52,19 +62,37 @@ class WriteFile(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WriteFile = WriteFile()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "WriteFile", None, filename, contents)
+        op: WriteFile = new(WriteFile)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "WriteFile", None, filename, contents)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (filename, contents), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (filename, contents), {}, fast_path_error)
 
 
+@explained
 def write_file(
-    filename: Operand[TString], contents: Operand[TString], *, name: str | None = None
-) -> WriteFile:
-    """`WriteFile.create` in the current scope."""
-    return WriteFile.create(Scope.current(name), filename, contents)
+    filename: StringOperand,
+    contents: StringOperand,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `WriteFile.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise WriteFile._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "WriteFile", name, filename, contents)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WriteFile._call(name, (filename, contents), {}, fast_path_error)
+    return _result

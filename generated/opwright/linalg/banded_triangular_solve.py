@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TComplex,
         TFloat16,
         TFloat32,
@@ -40,7 +52,7 @@ class BandedTriangularSolveInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BandedTriangularSolve(Op, Generic[T]):
+class BandedTriangularSolve(TensorOp[T]):
     """TensorFlow's `BandedTriangularSolve`: `matrix`, `rhs` -> `output`.
 
     TensorFlow's own text: `BandedTriangularSolve.tensorflow_doc()`.
@@ -86,12 +98,9 @@ class BandedTriangularSolve(Op, Generic[T]):
     def inputs(self) -> BandedTriangularSolveInputs[T]:
         return BandedTriangularSolveInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, matrix: Operand[U], rhs: Operand[U], *options: Options
+        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
     ) -> BandedTriangularSolve[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -104,13 +113,13 @@ class BandedTriangularSolve(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BandedTriangularSolve[U] = BandedTriangularSolve()
+        op: BandedTriangularSolve[U] = new(BandedTriangularSolve)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "BandedTriangularSolve",
                     None,
                     matrix,
@@ -121,13 +130,13 @@ class BandedTriangularSolve(Op, Generic[T]):
                     opts.adjoint,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (matrix, rhs),
             {"lower": opts.lower, "adjoint": opts.adjoint},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -135,20 +144,40 @@ DEFAULTS = BandedTriangularSolve.Options()
 MERGE = BandedTriangularSolve.Options.merge
 
 
+@explained
 def banded_triangular_solve(
     matrix: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     *,
-    lower: bool = default(True),
-    adjoint: bool = default(False),
+    lower: bool = True,
+    adjoint: bool = False,
     name: str | None = None,
-) -> BandedTriangularSolve[U]:
-    """`BandedTriangularSolve.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BandedTriangularSolve.create` in the current scope, with
     BandedTriangularSolve.Options as keywords.
     """
-    return BandedTriangularSolve.create(
-        Scope.current(name),
-        matrix,
-        rhs,
-        BandedTriangularSolve.Options(lower=lower, adjoint=adjoint),
+    if _unknown:
+        raise BandedTriangularSolve._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BandedTriangularSolve",
+                name,
+                matrix,
+                rhs,
+                "lower",
+                flags[lower],
+                "adjoint",
+                flags[adjoint],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BandedTriangularSolve._call(
+        name, (matrix, rhs), {"lower": lower, "adjoint": adjoint}, fast_path_error
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class BatchCholeskyInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchCholesky(Op, Generic[T]):
+class BatchCholesky(TensorOp[T]):
     """TensorFlow's `BatchCholesky`: `input` -> `output`.
 
     TensorFlow's own text: `BatchCholesky.tensorflow_doc()`.
@@ -55,9 +64,6 @@ class BatchCholesky(Op, Generic[T]):
     def inputs(self) -> BatchCholeskyInputs[T]:
         return BatchCholeskyInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.",
@@ -73,21 +79,35 @@ class BatchCholesky(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchCholesky[U] = BatchCholesky()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "BatchCholesky", None, input)
+        op: BatchCholesky[U] = new(BatchCholesky)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "BatchCholesky", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated(
     "BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.",
     category=None,
 )
-def batch_cholesky(input: Operand[U], *, name: str | None = None) -> BatchCholesky[U]:
-    """`BatchCholesky.create` in the current scope."""
-    return BatchCholesky.create(Scope.current(name), input)
+@explained
+def batch_cholesky(
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `BatchCholesky.create` in the current scope."""
+    if _unknown:
+        raise BatchCholesky._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchCholesky", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchCholesky._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -34,7 +44,7 @@ class BatchCholeskyGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchCholeskyGrad(Op, Generic[T]):
+class BatchCholeskyGrad(TensorOp[T]):
     """TensorFlow's `BatchCholeskyGrad`: `l`, `grad` -> `output`.
 
     TensorFlow's own text: `BatchCholeskyGrad.tensorflow_doc()`.
@@ -56,15 +66,14 @@ class BatchCholeskyGrad(Op, Generic[T]):
     def inputs(self) -> BatchCholeskyGradInputs[T]:
         return BatchCholeskyGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.",
         category=None,
     )
-    def create(scope: Scope, l: Operand[U], grad: Operand[U]) -> BatchCholeskyGrad[U]:
+    def create(
+        scope: Scope, l: Operand[U], grad: SameOperand[U]
+    ) -> BatchCholeskyGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -75,25 +84,37 @@ class BatchCholeskyGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchCholeskyGrad[U] = BatchCholeskyGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BatchCholeskyGrad[U] = new(BatchCholeskyGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "BatchCholeskyGrad", None, l, grad
+                    context[CURRENT], "BatchCholeskyGrad", None, l, grad
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (l, grad), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (l, grad), {}, fast_path_error)
 
 
 @deprecated(
     "BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.",
     category=None,
 )
+@explained
 def batch_cholesky_grad(
-    l: Operand[U], grad: Operand[U], *, name: str | None = None
-) -> BatchCholeskyGrad[U]:
-    """`BatchCholeskyGrad.create` in the current scope."""
-    return BatchCholeskyGrad.create(Scope.current(name), l, grad)
+    l: Operand[U], grad: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `BatchCholeskyGrad.create` in the current scope."""
+    if _unknown:
+        raise BatchCholeskyGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchCholeskyGrad", name, l, grad)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchCholeskyGrad._call(name, (l, grad), {}, fast_path_error)
+    return _result

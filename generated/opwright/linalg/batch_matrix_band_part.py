@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TType,
+    )
 
 __all__ = ["BatchMatrixBandPart", "batch_matrix_band_part"]
 
@@ -28,7 +45,7 @@ class BatchMatrixBandPartInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixBandPart(Op, Generic[T]):
+class BatchMatrixBandPart(TensorOp[T]):
     """TensorFlow's `BatchMatrixBandPart`: `input`, `num_lower`, `num_upper` ->
     `band`.
 
@@ -49,9 +66,6 @@ class BatchMatrixBandPart(Op, Generic[T]):
     def inputs(self) -> BatchMatrixBandPartInputs[T]:
         return BatchMatrixBandPartInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.band
-
     @staticmethod
     @deprecated(
         "BatchMatrixBandPart was removed in GraphDef version 14. Use MatrixBandPart.",
@@ -59,7 +73,7 @@ class BatchMatrixBandPart(Op, Generic[T]):
     )
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         num_lower: Operand[TInt64],
         num_upper: Operand[TInt64],
     ) -> BatchMatrixBandPart[U]:
@@ -74,12 +88,12 @@ class BatchMatrixBandPart(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixBandPart[U] = BatchMatrixBandPart()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BatchMatrixBandPart[U] = new(BatchMatrixBandPart)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.band = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchMatrixBandPart",
                     None,
                     input,
@@ -87,21 +101,43 @@ class BatchMatrixBandPart(Op, Generic[T]):
                     num_upper,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, num_lower, num_upper), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, num_lower, num_upper), {}, fast_path_error)
 
 
 @deprecated(
     "BatchMatrixBandPart was removed in GraphDef version 14. Use MatrixBandPart.",
     category=None,
 )
+@explained
 def batch_matrix_band_part(
-    input: Operand[U],
+    input: AnyOperand[U],
     num_lower: Operand[TInt64],
     num_upper: Operand[TInt64],
     *,
     name: str | None = None,
-) -> BatchMatrixBandPart[U]:
-    """`BatchMatrixBandPart.create` in the current scope."""
-    return BatchMatrixBandPart.create(Scope.current(name), input, num_lower, num_upper)
+    **_unknown: Never,
+) -> Output[U]:
+    """`band` of `BatchMatrixBandPart.create` in the current scope."""
+    if _unknown:
+        raise BatchMatrixBandPart._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchMatrixBandPart",
+                name,
+                input,
+                num_lower,
+                num_upper,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixBandPart._call(
+        name, (input, num_lower, num_upper), {}, fast_path_error
+    )
+    return _result

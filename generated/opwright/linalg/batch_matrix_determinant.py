@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class BatchMatrixDeterminantInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixDeterminant(Op, Generic[T]):
+class BatchMatrixDeterminant(TensorOp[T]):
     """TensorFlow's `BatchMatrixDeterminant`: `input` -> `output`.
 
     TensorFlow's own text: `BatchMatrixDeterminant.tensorflow_doc()`.
@@ -57,9 +66,6 @@ class BatchMatrixDeterminant(Op, Generic[T]):
     def inputs(self) -> BatchMatrixDeterminantInputs[T]:
         return BatchMatrixDeterminantInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant instead.",
@@ -75,25 +81,37 @@ class BatchMatrixDeterminant(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixDeterminant[U] = BatchMatrixDeterminant()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BatchMatrixDeterminant[U] = new(BatchMatrixDeterminant)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "BatchMatrixDeterminant", None, input
+                    context[CURRENT], "BatchMatrixDeterminant", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated(
     "BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant instead.",
     category=None,
 )
+@explained
 def batch_matrix_determinant(
-    input: Operand[U], *, name: str | None = None
-) -> BatchMatrixDeterminant[U]:
-    """`BatchMatrixDeterminant.create` in the current scope."""
-    return BatchMatrixDeterminant.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `BatchMatrixDeterminant.create` in the current scope."""
+    if _unknown:
+        raise BatchMatrixDeterminant._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchMatrixDeterminant", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixDeterminant._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["BatchMatrixDiag", "batch_matrix_diag"]
 
@@ -26,7 +35,7 @@ class BatchMatrixDiagInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixDiag(Op, Generic[T]):
+class BatchMatrixDiag(TensorOp[T]):
     """TensorFlow's `BatchMatrixDiag`: `diagonal` -> `output`.
 
     TensorFlow's own text: `BatchMatrixDiag.tensorflow_doc()`.
@@ -46,15 +55,12 @@ class BatchMatrixDiag(Op, Generic[T]):
     def inputs(self) -> BatchMatrixDiagInputs[T]:
         return BatchMatrixDiagInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag.",
         category=None,
     )
-    def create(scope: Scope, diagonal: Operand[U]) -> BatchMatrixDiag[U]:
+    def create(scope: Scope, diagonal: AnyOperand[U]) -> BatchMatrixDiag[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,22 +70,34 @@ class BatchMatrixDiag(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixDiag[U] = BatchMatrixDiag()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "BatchMatrixDiag", None, diagonal)
+        op: BatchMatrixDiag[U] = new(BatchMatrixDiag)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "BatchMatrixDiag", None, diagonal)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (diagonal,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (diagonal,), {}, fast_path_error)
 
 
 @deprecated(
     "BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag.", category=None
 )
+@explained
 def batch_matrix_diag(
-    diagonal: Operand[U], *, name: str | None = None
-) -> BatchMatrixDiag[U]:
-    """`BatchMatrixDiag.create` in the current scope."""
-    return BatchMatrixDiag.create(Scope.current(name), diagonal)
+    diagonal: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `BatchMatrixDiag.create` in the current scope."""
+    if _unknown:
+        raise BatchMatrixDiag._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchMatrixDiag", name, diagonal)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixDiag._call(name, (diagonal,), {}, fast_path_error)
+    return _result

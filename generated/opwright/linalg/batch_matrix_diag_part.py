@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["BatchMatrixDiagPart", "batch_matrix_diag_part"]
 
@@ -26,7 +35,7 @@ class BatchMatrixDiagPartInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixDiagPart(Op, Generic[T]):
+class BatchMatrixDiagPart(TensorOp[T]):
     """TensorFlow's `BatchMatrixDiagPart`: `input` -> `diagonal`.
 
     TensorFlow's own text: `BatchMatrixDiagPart.tensorflow_doc()`.
@@ -46,15 +55,12 @@ class BatchMatrixDiagPart(Op, Generic[T]):
     def inputs(self) -> BatchMatrixDiagPartInputs[T]:
         return BatchMatrixDiagPartInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.diagonal
-
     @staticmethod
     @deprecated(
         "BatchMatrixDiagPart was removed in GraphDef version 14. Use MatrixDiagPart.",
         category=None,
     )
-    def create(scope: Scope, input: Operand[U]) -> BatchMatrixDiagPart[U]:
+    def create(scope: Scope, input: AnyOperand[U]) -> BatchMatrixDiagPart[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,25 +70,37 @@ class BatchMatrixDiagPart(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixDiagPart[U] = BatchMatrixDiagPart()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BatchMatrixDiagPart[U] = new(BatchMatrixDiagPart)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.diagonal = execute(
-                    context._context, "BatchMatrixDiagPart", None, input
+                    context[CURRENT], "BatchMatrixDiagPart", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated(
     "BatchMatrixDiagPart was removed in GraphDef version 14. Use MatrixDiagPart.",
     category=None,
 )
+@explained
 def batch_matrix_diag_part(
-    input: Operand[U], *, name: str | None = None
-) -> BatchMatrixDiagPart[U]:
-    """`BatchMatrixDiagPart.create` in the current scope."""
-    return BatchMatrixDiagPart.create(Scope.current(name), input)
+    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`diagonal` of `BatchMatrixDiagPart.create` in the current scope."""
+    if _unknown:
+        raise BatchMatrixDiagPart._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchMatrixDiagPart", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixDiagPart._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -36,7 +47,7 @@ class BatchMatrixInverseInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixInverse(Op, Generic[T]):
+class BatchMatrixInverse(TensorOp[T]):
     """TensorFlow's `BatchMatrixInverse`: `input` -> `output`.
 
     TensorFlow's own text: `BatchMatrixInverse.tensorflow_doc()`.
@@ -78,9 +89,6 @@ class BatchMatrixInverse(Op, Generic[T]):
     def inputs(self) -> BatchMatrixInverseInputs[T]:
         return BatchMatrixInverseInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse instead.",
@@ -99,13 +107,13 @@ class BatchMatrixInverse(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixInverse[U] = BatchMatrixInverse()
+        op: BatchMatrixInverse[U] = new(BatchMatrixInverse)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchMatrixInverse",
                     None,
                     input,
@@ -113,9 +121,9 @@ class BatchMatrixInverse(Op, Generic[T]):
                     opts.adjoint,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"adjoint": opts.adjoint}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"adjoint": opts.adjoint}, fast_path_error)
 
 
 DEFAULTS = BatchMatrixInverse.Options()
@@ -126,12 +134,35 @@ MERGE = BatchMatrixInverse.Options.merge
     "BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse instead.",
     category=None,
 )
+@explained
 def batch_matrix_inverse(
-    input: Operand[U], *, adjoint: bool = default(False), name: str | None = None
-) -> BatchMatrixInverse[U]:
-    """`BatchMatrixInverse.create` in the current scope, with
+    input: Operand[U],
+    *,
+    adjoint: bool = False,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BatchMatrixInverse.create` in the current scope, with
     BatchMatrixInverse.Options as keywords.
     """
-    return BatchMatrixInverse.create(
-        Scope.current(name), input, BatchMatrixInverse.Options(adjoint=adjoint)
+    if _unknown:
+        raise BatchMatrixInverse._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchMatrixInverse",
+                name,
+                input,
+                "adjoint",
+                flags[adjoint],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixInverse._call(
+        name, (input,), {"adjoint": adjoint}, fast_path_error
     )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Output,
+        SameAnyOperand,
+        TType,
+    )
 
 __all__ = ["BatchMatrixSetDiag", "batch_matrix_set_diag"]
 
@@ -27,7 +43,7 @@ class BatchMatrixSetDiagInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixSetDiag(Op, Generic[T]):
+class BatchMatrixSetDiag(TensorOp[T]):
     """TensorFlow's `BatchMatrixSetDiag`: `input`, `diagonal` -> `output`.
 
     TensorFlow's own text: `BatchMatrixSetDiag.tensorflow_doc()`.
@@ -47,16 +63,13 @@ class BatchMatrixSetDiag(Op, Generic[T]):
     def inputs(self) -> BatchMatrixSetDiagInputs[T]:
         return BatchMatrixSetDiagInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag.",
         category=None,
     )
     def create(
-        scope: Scope, input: Operand[U], diagonal: Operand[U]
+        scope: Scope, input: AnyOperand[U], diagonal: SameAnyOperand[U]
     ) -> BatchMatrixSetDiag[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -68,25 +81,43 @@ class BatchMatrixSetDiag(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixSetDiag[U] = BatchMatrixSetDiag()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BatchMatrixSetDiag[U] = new(BatchMatrixSetDiag)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "BatchMatrixSetDiag", None, input, diagonal
+                    context[CURRENT], "BatchMatrixSetDiag", None, input, diagonal
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, diagonal), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, diagonal), {}, fast_path_error)
 
 
 @deprecated(
     "BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag.",
     category=None,
 )
+@explained
 def batch_matrix_set_diag(
-    input: Operand[U], diagonal: Operand[U], *, name: str | None = None
-) -> BatchMatrixSetDiag[U]:
-    """`BatchMatrixSetDiag.create` in the current scope."""
-    return BatchMatrixSetDiag.create(Scope.current(name), input, diagonal)
+    input: AnyOperand[U],
+    diagonal: SameAnyOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BatchMatrixSetDiag.create` in the current scope."""
+    if _unknown:
+        raise BatchMatrixSetDiag._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "BatchMatrixSetDiag", name, input, diagonal
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixSetDiag._call(name, (input, diagonal), {}, fast_path_error)
+    return _result

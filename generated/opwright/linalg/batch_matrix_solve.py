@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -37,7 +49,7 @@ class BatchMatrixSolveInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixSolve(Op, Generic[T]):
+class BatchMatrixSolve(TensorOp[T]):
     """TensorFlow's `BatchMatrixSolve`: `matrix`, `rhs` -> `output`.
 
     TensorFlow's own text: `BatchMatrixSolve.tensorflow_doc()`.
@@ -79,16 +91,13 @@ class BatchMatrixSolve(Op, Generic[T]):
     def inputs(self) -> BatchMatrixSolveInputs[T]:
         return BatchMatrixSolveInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.",
         category=None,
     )
     def create(
-        scope: Scope, matrix: Operand[U], rhs: Operand[U], *options: Options
+        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
     ) -> BatchMatrixSolve[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -101,13 +110,13 @@ class BatchMatrixSolve(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixSolve[U] = BatchMatrixSolve()
+        op: BatchMatrixSolve[U] = new(BatchMatrixSolve)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchMatrixSolve",
                     None,
                     matrix,
@@ -116,9 +125,11 @@ class BatchMatrixSolve(Op, Generic[T]):
                     opts.adjoint,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (matrix, rhs), {"adjoint": opts.adjoint}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (matrix, rhs), {"adjoint": opts.adjoint}, fast_path_error
+        )
 
 
 DEFAULTS = BatchMatrixSolve.Options()
@@ -129,16 +140,37 @@ MERGE = BatchMatrixSolve.Options.merge
     "BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.",
     category=None,
 )
+@explained
 def batch_matrix_solve(
     matrix: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     *,
-    adjoint: bool = default(False),
+    adjoint: bool = False,
     name: str | None = None,
-) -> BatchMatrixSolve[U]:
-    """`BatchMatrixSolve.create` in the current scope, with BatchMatrixSolve.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BatchMatrixSolve.create` in the current scope, with
+    BatchMatrixSolve.Options as keywords.
     """
-    return BatchMatrixSolve.create(
-        Scope.current(name), matrix, rhs, BatchMatrixSolve.Options(adjoint=adjoint)
+    if _unknown:
+        raise BatchMatrixSolve._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchMatrixSolve",
+                name,
+                matrix,
+                rhs,
+                "adjoint",
+                flags[adjoint],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixSolve._call(
+        name, (matrix, rhs), {"adjoint": adjoint}, fast_path_error
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -38,7 +50,7 @@ class BatchMatrixSolveLsInputs(OpInputs, Generic[U]):
     fast: bool
 
 
-class BatchMatrixSolveLs(Op, Generic[T]):
+class BatchMatrixSolveLs(TensorOp[T]):
     """TensorFlow's `BatchMatrixSolveLs`: `matrix`, `rhs`, `l2_regularizer` ->
     `output`.
 
@@ -81,9 +93,6 @@ class BatchMatrixSolveLs(Op, Generic[T]):
     def inputs(self) -> BatchMatrixSolveLsInputs[T]:
         return BatchMatrixSolveLsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs instead.",
@@ -92,7 +101,7 @@ class BatchMatrixSolveLs(Op, Generic[T]):
     def create(
         scope: Scope,
         matrix: Operand[U],
-        rhs: Operand[U],
+        rhs: SameOperand[U],
         l2_regularizer: Operand[TFloat64],
         *options: Options,
     ) -> BatchMatrixSolveLs[U]:
@@ -108,13 +117,13 @@ class BatchMatrixSolveLs(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixSolveLs[U] = BatchMatrixSolveLs()
+        op: BatchMatrixSolveLs[U] = new(BatchMatrixSolveLs)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchMatrixSolveLs",
                     None,
                     matrix,
@@ -124,10 +133,10 @@ class BatchMatrixSolveLs(Op, Generic[T]):
                     opts.fast,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (matrix, rhs, l2_regularizer), {"fast": opts.fast}, refusal
+            scope, (matrix, rhs, l2_regularizer), {"fast": opts.fast}, fast_path_error
         )
 
 
@@ -139,21 +148,39 @@ MERGE = BatchMatrixSolveLs.Options.merge
     "BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs instead.",
     category=None,
 )
+@explained
 def batch_matrix_solve_ls(
     matrix: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     l2_regularizer: Operand[TFloat64],
     *,
-    fast: bool = default(True),
+    fast: bool = True,
     name: str | None = None,
-) -> BatchMatrixSolveLs[U]:
-    """`BatchMatrixSolveLs.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BatchMatrixSolveLs.create` in the current scope, with
     BatchMatrixSolveLs.Options as keywords.
     """
-    return BatchMatrixSolveLs.create(
-        Scope.current(name),
-        matrix,
-        rhs,
-        l2_regularizer,
-        BatchMatrixSolveLs.Options(fast=fast),
+    if _unknown:
+        raise BatchMatrixSolveLs._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchMatrixSolveLs",
+                name,
+                matrix,
+                rhs,
+                l2_regularizer,
+                "fast",
+                flags[fast],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixSolveLs._call(
+        name, (matrix, rhs, l2_regularizer), {"fast": fast}, fast_path_error
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -38,7 +50,7 @@ class BatchMatrixTriangularSolveInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchMatrixTriangularSolve(Op, Generic[T]):
+class BatchMatrixTriangularSolve(TensorOp[T]):
     """TensorFlow's `BatchMatrixTriangularSolve`: `matrix`, `rhs` -> `output`.
 
     TensorFlow's own text: `BatchMatrixTriangularSolve.tensorflow_doc()`.
@@ -87,16 +99,13 @@ class BatchMatrixTriangularSolve(Op, Generic[T]):
     def inputs(self) -> BatchMatrixTriangularSolveInputs[T]:
         return BatchMatrixTriangularSolveInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchMatrixTriangularSolve was removed in GraphDef version 13. Use MatrixTriangularSolve instead.",
         category=None,
     )
     def create(
-        scope: Scope, matrix: Operand[U], rhs: Operand[U], *options: Options
+        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
     ) -> BatchMatrixTriangularSolve[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -109,13 +118,13 @@ class BatchMatrixTriangularSolve(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchMatrixTriangularSolve[U] = BatchMatrixTriangularSolve()
+        op: BatchMatrixTriangularSolve[U] = new(BatchMatrixTriangularSolve)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchMatrixTriangularSolve",
                     None,
                     matrix,
@@ -126,13 +135,13 @@ class BatchMatrixTriangularSolve(Op, Generic[T]):
                     opts.adjoint,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (matrix, rhs),
             {"lower": opts.lower, "adjoint": opts.adjoint},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,20 +153,40 @@ MERGE = BatchMatrixTriangularSolve.Options.merge
     "BatchMatrixTriangularSolve was removed in GraphDef version 13. Use MatrixTriangularSolve instead.",
     category=None,
 )
+@explained
 def batch_matrix_triangular_solve(
     matrix: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     *,
-    lower: bool = default(True),
-    adjoint: bool = default(False),
+    lower: bool = True,
+    adjoint: bool = False,
     name: str | None = None,
-) -> BatchMatrixTriangularSolve[U]:
-    """`BatchMatrixTriangularSolve.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BatchMatrixTriangularSolve.create` in the current scope, with
     BatchMatrixTriangularSolve.Options as keywords.
     """
-    return BatchMatrixTriangularSolve.create(
-        Scope.current(name),
-        matrix,
-        rhs,
-        BatchMatrixTriangularSolve.Options(lower=lower, adjoint=adjoint),
+    if _unknown:
+        raise BatchMatrixTriangularSolve._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchMatrixTriangularSolve",
+                name,
+                matrix,
+                rhs,
+                "lower",
+                flags[lower],
+                "adjoint",
+                flags[adjoint],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchMatrixTriangularSolve._call(
+        name, (matrix, rhs), {"lower": lower, "adjoint": adjoint}, fast_path_error
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class BatchSelfAdjointEigInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BatchSelfAdjointEig(Op, Generic[T]):
+class BatchSelfAdjointEig(TensorOp[T]):
     """TensorFlow's `BatchSelfAdjointEig`: `input` -> `output`.
 
     TensorFlow's own text: `BatchSelfAdjointEig.tensorflow_doc()`.
@@ -56,9 +65,6 @@ class BatchSelfAdjointEig(Op, Generic[T]):
     def inputs(self) -> BatchSelfAdjointEigInputs[T]:
         return BatchSelfAdjointEigInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
@@ -74,25 +80,37 @@ class BatchSelfAdjointEig(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchSelfAdjointEig[U] = BatchSelfAdjointEig()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BatchSelfAdjointEig[U] = new(BatchSelfAdjointEig)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "BatchSelfAdjointEig", None, input
+                    context[CURRENT], "BatchSelfAdjointEig", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated(
     "BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
     category=None,
 )
+@explained
 def batch_self_adjoint_eig(
-    input: Operand[U], *, name: str | None = None
-) -> BatchSelfAdjointEig[U]:
-    """`BatchSelfAdjointEig.create` in the current scope."""
-    return BatchSelfAdjointEig.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `BatchSelfAdjointEig.create` in the current scope."""
+    if _unknown:
+        raise BatchSelfAdjointEig._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchSelfAdjointEig", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchSelfAdjointEig._call(name, (input,), {}, fast_path_error)
+    return _result

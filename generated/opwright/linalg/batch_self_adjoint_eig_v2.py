@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -22,7 +33,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["BatchSelfAdjointEigV2", "batch_self_adjoint_eig_v2"]
+__all__ = [
+    "BatchSelfAdjointEigV2",
+    "BatchSelfAdjointEigV2Outputs",
+    "batch_self_adjoint_eig_v2",
+]
 
 T = TypeVar("T", bound="TFloat32 | TFloat64", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TFloat64", default="AnyDType")
@@ -34,6 +49,13 @@ class BatchSelfAdjointEigV2Inputs(OpInputs, Generic[U]):
     input: Output[U]
     compute_v: bool
     T: DType
+
+
+class BatchSelfAdjointEigV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of BatchSelfAdjointEigV2, as `batch_self_adjoint_eig_v2` returns them."""
+
+    e: Output[T]
+    v: Output[T]
 
 
 class BatchSelfAdjointEigV2(Op, Generic[T]):
@@ -56,6 +78,7 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
     e: Output[T]
     v: Output[T]
     Inputs = BatchSelfAdjointEigV2Inputs
+    Outputs = BatchSelfAdjointEigV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of BatchSelfAdjointEigV2.
@@ -99,13 +122,13 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchSelfAdjointEigV2[U] = BatchSelfAdjointEigV2()
+        op: BatchSelfAdjointEigV2[U] = new(BatchSelfAdjointEigV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.e, op.v = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchSelfAdjointEigV2",
                     None,
                     input,
@@ -113,9 +136,11 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
                     opts.compute_v,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"compute_v": opts.compute_v}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input,), {"compute_v": opts.compute_v}, fast_path_error
+        )
 
 
 DEFAULTS = BatchSelfAdjointEigV2.Options()
@@ -126,12 +151,37 @@ MERGE = BatchSelfAdjointEigV2.Options.merge
     "BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2 instead.",
     category=None,
 )
+@explained
 def batch_self_adjoint_eig_v2(
-    input: Operand[U], *, compute_v: bool = default(True), name: str | None = None
-) -> BatchSelfAdjointEigV2[U]:
-    """`BatchSelfAdjointEigV2.create` in the current scope, with
+    input: Operand[U],
+    *,
+    compute_v: bool = True,
+    name: str | None = None,
+    **_unknown: Never,
+) -> BatchSelfAdjointEigV2Outputs[U]:
+    """The outputs of `BatchSelfAdjointEigV2.create` in the current scope, with
     BatchSelfAdjointEigV2.Options as keywords.
     """
-    return BatchSelfAdjointEigV2.create(
-        Scope.current(name), input, BatchSelfAdjointEigV2.Options(compute_v=compute_v)
+    if _unknown:
+        raise BatchSelfAdjointEigV2._unknown(_unknown)
+    fast_path_error = None
+    _result: BatchSelfAdjointEigV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = BatchSelfAdjointEigV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "BatchSelfAdjointEigV2",
+                    name,
+                    input,
+                    "compute_v",
+                    flags[compute_v],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchSelfAdjointEigV2._call(
+        name, (input,), {"compute_v": compute_v}, fast_path_error
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["BatchSvd", "batch_svd"]
+__all__ = ["BatchSvd", "BatchSvdOutputs", "batch_svd"]
 
 T = TypeVar("T", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -36,6 +47,14 @@ class BatchSvdInputs(OpInputs, Generic[U]):
     compute_uv: bool
     full_matrices: bool
     T: DType
+
+
+class BatchSvdOutputs(NamedTuple, Generic[T]):
+    """Outputs of BatchSvd, as `batch_svd` returns them."""
+
+    s: Output[T]
+    u: Output[T]
+    v: Output[T]
 
 
 class BatchSvd(Op, Generic[T]):
@@ -59,6 +78,7 @@ class BatchSvd(Op, Generic[T]):
     u: Output[T]
     v: Output[T]
     Inputs = BatchSvdInputs
+    Outputs = BatchSvdOutputs
 
     class Options(OpOptions):
         """Optional attributes of BatchSvd.
@@ -105,13 +125,13 @@ class BatchSvd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchSvd[U] = BatchSvd()
+        op: BatchSvd[U] = new(BatchSvd)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.s, op.u, op.v = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchSvd",
                     None,
                     input,
@@ -121,13 +141,13 @@ class BatchSvd(Op, Generic[T]):
                     opts.full_matrices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"compute_uv": opts.compute_uv, "full_matrices": opts.full_matrices},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,16 +158,43 @@ MERGE = BatchSvd.Options.merge
 @deprecated(
     "BatchSvd was removed in GraphDef version 13. Use Svd instead.", category=None
 )
+@explained
 def batch_svd(
     input: Operand[U],
     *,
-    compute_uv: bool = default(True),
-    full_matrices: bool = default(False),
+    compute_uv: bool = True,
+    full_matrices: bool = False,
     name: str | None = None,
-) -> BatchSvd[U]:
-    """`BatchSvd.create` in the current scope, with BatchSvd.Options as keywords."""
-    return BatchSvd.create(
-        Scope.current(name),
-        input,
-        BatchSvd.Options(compute_uv=compute_uv, full_matrices=full_matrices),
+    **_unknown: Never,
+) -> BatchSvdOutputs[U]:
+    """The outputs of `BatchSvd.create` in the current scope, with BatchSvd.Options
+    as keywords.
+    """
+    if _unknown:
+        raise BatchSvd._unknown(_unknown)
+    fast_path_error = None
+    _result: BatchSvdOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = BatchSvdOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BatchSvd",
+                    name,
+                    input,
+                    "compute_uv",
+                    flags[compute_uv],
+                    "full_matrices",
+                    flags[full_matrices],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchSvd._call(
+        name,
+        (input,),
+        {"compute_uv": compute_uv, "full_matrices": full_matrices},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -35,7 +44,7 @@ class CholeskyInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Cholesky(Op, Generic[T]):
+class Cholesky(TensorOp[T]):
     """TensorFlow's `Cholesky`: `input` -> `output`.
 
     TensorFlow's own text: `Cholesky.tensorflow_doc()`.
@@ -55,9 +64,6 @@ class Cholesky(Op, Generic[T]):
     def inputs(self) -> CholeskyInputs[T]:
         return CholeskyInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U]) -> Cholesky[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -69,17 +75,31 @@ class Cholesky(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Cholesky[U] = Cholesky()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "Cholesky", None, input)
+        op: Cholesky[U] = new(Cholesky)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "Cholesky", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def cholesky(input: Operand[U], *, name: str | None = None) -> Cholesky[U]:
-    """`Cholesky.create` in the current scope."""
-    return Cholesky.create(Scope.current(name), input)
+@explained
+def cholesky(
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `Cholesky.create` in the current scope."""
+    if _unknown:
+        raise Cholesky._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Cholesky", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Cholesky._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TFloat64,
@@ -35,7 +45,7 @@ class CholeskyGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class CholeskyGrad(Op, Generic[T]):
+class CholeskyGrad(TensorOp[T]):
     """TensorFlow's `CholeskyGrad`: `l`, `grad` -> `output`.
 
     TensorFlow's own text: `CholeskyGrad.tensorflow_doc()`.
@@ -55,11 +65,8 @@ class CholeskyGrad(Op, Generic[T]):
     def inputs(self) -> CholeskyGradInputs[T]:
         return CholeskyGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, l: Operand[U], grad: Operand[U]) -> CholeskyGrad[U]:
+    def create(scope: Scope, l: Operand[U], grad: SameOperand[U]) -> CholeskyGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -70,19 +77,31 @@ class CholeskyGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CholeskyGrad[U] = CholeskyGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "CholeskyGrad", None, l, grad)
+        op: CholeskyGrad[U] = new(CholeskyGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "CholeskyGrad", None, l, grad)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (l, grad), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (l, grad), {}, fast_path_error)
 
 
+@explained
 def cholesky_grad(
-    l: Operand[U], grad: Operand[U], *, name: str | None = None
-) -> CholeskyGrad[U]:
-    """`CholeskyGrad.create` in the current scope."""
-    return CholeskyGrad.create(Scope.current(name), l, grad)
+    l: Operand[U], grad: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `CholeskyGrad.create` in the current scope."""
+    if _unknown:
+        raise CholeskyGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "CholeskyGrad", name, l, grad)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CholeskyGrad._call(name, (l, grad), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["ConjugateTranspose", "conjugate_transpose"]
 
@@ -29,7 +46,7 @@ class ConjugateTransposeInputs(OpInputs, Generic[U]):
     Tperm: DType
 
 
-class ConjugateTranspose(Op, Generic[T]):
+class ConjugateTranspose(TensorOp[T]):
     """TensorFlow's `ConjugateTranspose`: `x`, `perm` -> `y`.
 
     TensorFlow's own text: `ConjugateTranspose.tensorflow_doc()`.
@@ -49,12 +66,9 @@ class ConjugateTranspose(Op, Generic[T]):
     def inputs(self) -> ConjugateTransposeInputs[T]:
         return ConjugateTransposeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], perm: Operand[Uperm]
+        scope: Scope, x: AnyOperand[U], perm: Operand[Uperm]
     ) -> ConjugateTranspose[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -66,19 +80,35 @@ class ConjugateTranspose(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConjugateTranspose[U] = ConjugateTranspose()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "ConjugateTranspose", None, x, perm)
+        op: ConjugateTranspose[U] = new(ConjugateTranspose)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "ConjugateTranspose", None, x, perm)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, perm), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, perm), {}, fast_path_error)
 
 
+@explained
 def conjugate_transpose(
-    x: Operand[U], perm: Operand[Uperm], *, name: str | None = None
-) -> ConjugateTranspose[U]:
-    """`ConjugateTranspose.create` in the current scope."""
-    return ConjugateTranspose.create(Scope.current(name), x, perm)
+    x: AnyOperand[U],
+    perm: Operand[Uperm],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`y` of `ConjugateTranspose.create` in the current scope."""
+    if _unknown:
+        raise ConjugateTranspose._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ConjugateTranspose", name, x, perm)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConjugateTranspose._call(name, (x, perm), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["Cross", "cross"]
 
@@ -27,7 +43,7 @@ class CrossInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Cross(Op, Generic[T]):
+class Cross(TensorOp[T]):
     """TensorFlow's `Cross`: `a`, `b` -> `product`.
 
     TensorFlow's own text: `Cross.tensorflow_doc()`.
@@ -48,11 +64,8 @@ class Cross(Op, Generic[T]):
     def inputs(self) -> CrossInputs[T]:
         return CrossInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.product
-
     @staticmethod
-    def create(scope: Scope, a: Operand[U], b: Operand[U]) -> Cross[U]:
+    def create(scope: Scope, a: Operand[U], b: SameOperand[U]) -> Cross[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +76,31 @@ class Cross(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Cross[U] = Cross()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.product = execute(context._context, "Cross", None, a, b)
+        op: Cross[U] = new(Cross)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.product = execute(context[CURRENT], "Cross", None, a, b)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, b), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, b), {}, fast_path_error)
 
 
-def cross(a: Operand[U], b: Operand[U], *, name: str | None = None) -> Cross[U]:
-    """`Cross.create` in the current scope."""
-    return Cross.create(Scope.current(name), a, b)
+@explained
+def cross(
+    a: Operand[U], b: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`product` of `Cross.create` in the current scope."""
+    if _unknown:
+        raise Cross._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Cross", name, a, b)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Cross._call(name, (a, b), {}, fast_path_error)
+    return _result

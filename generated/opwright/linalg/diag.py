@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class DiagInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Diag(Op, Generic[T]):
+class Diag(TensorOp[T]):
     """TensorFlow's `Diag`: `diagonal` -> `output`.
 
     TensorFlow's own text: `Diag.tensorflow_doc()`.
@@ -53,9 +62,6 @@ class Diag(Op, Generic[T]):
     def inputs(self) -> DiagInputs[T]:
         return DiagInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, diagonal: Operand[U]) -> Diag[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -67,17 +73,31 @@ class Diag(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Diag[U] = Diag()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "Diag", None, diagonal)
+        op: Diag[U] = new(Diag)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "Diag", None, diagonal)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (diagonal,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (diagonal,), {}, fast_path_error)
 
 
-def diag(diagonal: Operand[U], *, name: str | None = None) -> Diag[U]:
-    """`Diag.create` in the current scope."""
-    return Diag.create(Scope.current(name), diagonal)
+@explained
+def diag(
+    diagonal: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `Diag.create` in the current scope."""
+    if _unknown:
+        raise Diag._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Diag", name, diagonal)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Diag._call(name, (diagonal,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class DiagPartInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class DiagPart(Op, Generic[T]):
+class DiagPart(TensorOp[T]):
     """TensorFlow's `DiagPart`: `input` -> `diagonal`.
 
     TensorFlow's own text: `DiagPart.tensorflow_doc()`.
@@ -53,9 +62,6 @@ class DiagPart(Op, Generic[T]):
     def inputs(self) -> DiagPartInputs[T]:
         return DiagPartInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.diagonal
-
     @staticmethod
     def create(scope: Scope, input: Operand[U]) -> DiagPart[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -67,17 +73,31 @@ class DiagPart(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DiagPart[U] = DiagPart()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.diagonal = execute(context._context, "DiagPart", None, input)
+        op: DiagPart[U] = new(DiagPart)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.diagonal = execute(context[CURRENT], "DiagPart", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def diag_part(input: Operand[U], *, name: str | None = None) -> DiagPart[U]:
-    """`DiagPart.create` in the current scope."""
-    return DiagPart.create(Scope.current(name), input)
+@explained
+def diag_part(
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`diagonal` of `DiagPart.create` in the current scope."""
+    if _unknown:
+        raise DiagPart._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DiagPart", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DiagPart._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -25,7 +36,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["Eig", "eig"]
+__all__ = ["Eig", "EigOutputs", "eig"]
 
 U = TypeVar("U", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
 Tout = TypeVar("Tout", bound="TComplex", default="AnyDType")
@@ -39,6 +50,13 @@ class EigInputs(OpInputs):
     compute_v: bool
     T: DType
     Tout: DType
+
+
+class EigOutputs(NamedTuple, Generic[Tout]):
+    """Outputs of Eig, as `eig` returns them."""
+
+    e: Output[Tout]
+    v: Output[Tout]
 
 
 class Eig(Op, Generic[Tout]):
@@ -60,6 +78,7 @@ class Eig(Op, Generic[Tout]):
     e: Output[Tout]
     v: Output[Tout]
     Inputs = EigInputs
+    Outputs = EigOutputs
 
     class Options(OpOptions):
         """Optional attributes of Eig.
@@ -100,13 +119,13 @@ class Eig(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Eig[Uout] = Eig()
+        op: Eig[Uout] = new(Eig)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.e, op.v = execute(
-                    context._context,
+                    context[CURRENT],
                     "Eig",
                     None,
                     input,
@@ -116,10 +135,13 @@ class Eig(Op, Generic[Tout]):
                     as_dtype(Tout),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input,), {"compute_v": opts.compute_v, "Tout": Tout}, refusal
+            scope,
+            (input,),
+            {"compute_v": opts.compute_v, "Tout": Tout},
+            fast_path_error,
         )
 
 
@@ -127,14 +149,40 @@ DEFAULTS = Eig.Options()
 MERGE = Eig.Options.merge
 
 
+@explained
 def eig(
     input: Operand[U],
     Tout: type[Uout] | DTypeLike,
     *,
-    compute_v: bool = default(True),
+    compute_v: bool = True,
     name: str | None = None,
-) -> Eig[Uout]:
-    """`Eig.create` in the current scope, with Eig.Options as keywords."""
-    return Eig.create(
-        Scope.current(name), input, Tout, Eig.Options(compute_v=compute_v)
+    **_unknown: Never,
+) -> EigOutputs[Uout]:
+    """The outputs of `Eig.create` in the current scope, with Eig.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Eig._unknown(_unknown)
+    fast_path_error = None
+    _result: EigOutputs[Uout]
+    if executing_eagerly():
+        try:
+            _result = EigOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "Eig",
+                    name,
+                    input,
+                    "compute_v",
+                    flags[compute_v],
+                    "Tout",
+                    as_dtype(Tout),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Eig._call(
+        name, (input,), {"compute_v": compute_v, "Tout": Tout}, fast_path_error
     )
+    return _result

@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TType,
@@ -37,7 +46,7 @@ class EinsumInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Einsum(Op, Generic[T]):
+class Einsum(TensorOp[T]):
     """TensorFlow's `Einsum`: `inputs` -> `output`.
 
     TensorFlow's own text: `Einsum.tensorflow_doc()`.
@@ -55,12 +64,9 @@ class Einsum(Op, Generic[T]):
     def inputs(self) -> EinsumInputs[T]:
         return EinsumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[U]], equation: StringLike
+        scope: Scope, inputs: Sequence[AnyOperand[U]], equation: StringLike
     ) -> Einsum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -72,21 +78,39 @@ class Einsum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Einsum[U] = Einsum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Einsum[U] = new(Einsum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "Einsum", None, inputs, "equation", equation
+                    context[CURRENT], "Einsum", None, inputs, "equation", equation
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs,), {"equation": equation}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (inputs,), {"equation": equation}, fast_path_error)
 
 
+@explained
 def einsum(
-    inputs: Sequence[Operand[U]], equation: StringLike, *, name: str | None = None
-) -> Einsum[U]:
-    """`Einsum.create` in the current scope."""
-    return Einsum.create(Scope.current(name), inputs, equation)
+    inputs: Sequence[AnyOperand[U]],
+    equation: StringLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Einsum.create` in the current scope."""
+    if _unknown:
+        raise Einsum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "Einsum", name, inputs, "equation", equation
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Einsum._call(name, (inputs,), {"equation": equation}, fast_path_error)
+    return _result

@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TNumber,
+    )
     from typing_extensions import Self
 
 __all__ = ["EuclideanNorm", "euclidean_norm"]
@@ -32,7 +50,7 @@ class EuclideanNormInputs(OpInputs, Generic[U]):
     Tidx: DType
 
 
-class EuclideanNorm(Op, Generic[T]):
+class EuclideanNorm(TensorOp[T]):
     """TensorFlow's `EuclideanNorm`: `input`, `reduction_indices` -> `output`.
 
     TensorFlow's own text: `EuclideanNorm.tensorflow_doc()`.
@@ -75,9 +93,6 @@ class EuclideanNorm(Op, Generic[T]):
     def inputs(self) -> EuclideanNormInputs[T]:
         return EuclideanNormInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -96,13 +111,13 @@ class EuclideanNorm(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EuclideanNorm[U] = EuclideanNorm()
+        op: EuclideanNorm[U] = new(EuclideanNorm)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "EuclideanNorm",
                     None,
                     input,
@@ -111,10 +126,13 @@ class EuclideanNorm(Op, Generic[T]):
                     opts.keep_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, reduction_indices), {"keep_dims": opts.keep_dims}, refusal
+            scope,
+            (input, reduction_indices),
+            {"keep_dims": opts.keep_dims},
+            fast_path_error,
         )
 
 
@@ -122,19 +140,37 @@ DEFAULTS = EuclideanNorm.Options()
 MERGE = EuclideanNorm.Options.merge
 
 
+@explained
 def euclidean_norm(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
     *,
-    keep_dims: bool = default(False),
+    keep_dims: bool = False,
     name: str | None = None,
-) -> EuclideanNorm[U]:
-    """`EuclideanNorm.create` in the current scope, with EuclideanNorm.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `EuclideanNorm.create` in the current scope, with
+    EuclideanNorm.Options as keywords.
     """
-    return EuclideanNorm.create(
-        Scope.current(name),
-        input,
-        reduction_indices,
-        EuclideanNorm.Options(keep_dims=keep_dims),
+    if _unknown:
+        raise EuclideanNorm._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "EuclideanNorm",
+                name,
+                input,
+                reduction_indices,
+                "keep_dims",
+                flags[keep_dims],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EuclideanNorm._call(
+        name, (input, reduction_indices), {"keep_dims": keep_dims}, fast_path_error
     )
+    return _result

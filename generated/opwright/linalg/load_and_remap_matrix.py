@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64, TString
+    from opwright_runtime.gencode import Operand, Output, StringOperand, TInt64, TString
     from typing_extensions import Self
 
 __all__ = ["LoadAndRemapMatrix", "load_and_remap_matrix"]
@@ -30,7 +42,7 @@ class LoadAndRemapMatrixInputs(OpInputs):
     max_rows_in_memory: int
 
 
-class LoadAndRemapMatrix(Op):
+class LoadAndRemapMatrix(TensorOp[TFloat32]):
     """TensorFlow's `LoadAndRemapMatrix`: `ckpt_path`, `old_tensor_name`,
     `row_remapping`, `col_remapping`, `initializing_values` -> `output_matrix`.
 
@@ -71,14 +83,11 @@ class LoadAndRemapMatrix(Op):
     def inputs(self) -> LoadAndRemapMatrixInputs:
         return LoadAndRemapMatrixInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.output_matrix
-
     @staticmethod
     def create(
         scope: Scope,
-        ckpt_path: Operand[TString],
-        old_tensor_name: Operand[TString],
+        ckpt_path: StringOperand,
+        old_tensor_name: StringOperand,
         row_remapping: Operand[TInt64],
         col_remapping: Operand[TInt64],
         initializing_values: Operand[TFloat32],
@@ -102,13 +111,13 @@ class LoadAndRemapMatrix(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadAndRemapMatrix = LoadAndRemapMatrix()
+        op: LoadAndRemapMatrix = new(LoadAndRemapMatrix)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_matrix = execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadAndRemapMatrix",
                     None,
                     ckpt_path,
@@ -124,8 +133,8 @@ class LoadAndRemapMatrix(Op):
                     opts.max_rows_in_memory,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -140,7 +149,7 @@ class LoadAndRemapMatrix(Op):
                 "num_cols": num_cols,
                 "max_rows_in_memory": opts.max_rows_in_memory,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -148,29 +157,56 @@ DEFAULTS = LoadAndRemapMatrix.Options()
 MERGE = LoadAndRemapMatrix.Options.merge
 
 
+@explained
 def load_and_remap_matrix(
-    ckpt_path: Operand[TString],
-    old_tensor_name: Operand[TString],
+    ckpt_path: StringOperand,
+    old_tensor_name: StringOperand,
     row_remapping: Operand[TInt64],
     col_remapping: Operand[TInt64],
     initializing_values: Operand[TFloat32],
     num_rows: int,
     num_cols: int,
     *,
-    max_rows_in_memory: int = default(-1),
+    max_rows_in_memory: int = -1,
     name: str | None = None,
-) -> LoadAndRemapMatrix:
-    """`LoadAndRemapMatrix.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`output_matrix` of `LoadAndRemapMatrix.create` in the current scope, with
     LoadAndRemapMatrix.Options as keywords.
     """
-    return LoadAndRemapMatrix.create(
-        Scope.current(name),
-        ckpt_path,
-        old_tensor_name,
-        row_remapping,
-        col_remapping,
-        initializing_values,
-        num_rows,
-        num_cols,
-        LoadAndRemapMatrix.Options(max_rows_in_memory=max_rows_in_memory),
+    if _unknown:
+        raise LoadAndRemapMatrix._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadAndRemapMatrix",
+                name,
+                ckpt_path,
+                old_tensor_name,
+                row_remapping,
+                col_remapping,
+                initializing_values,
+                "num_rows",
+                num_rows,
+                "num_cols",
+                num_cols,
+                "max_rows_in_memory",
+                max_rows_in_memory,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadAndRemapMatrix._call(
+        name,
+        (ckpt_path, old_tensor_name, row_remapping, col_remapping, initializing_values),
+        {
+            "num_rows": num_rows,
+            "num_cols": num_cols,
+            "max_rows_in_memory": max_rows_in_memory,
+        },
+        fast_path_error,
     )
+    return _result

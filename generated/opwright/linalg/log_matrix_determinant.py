@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -22,7 +31,11 @@ if TYPE_CHECKING:
         TFloat64,
     )
 
-__all__ = ["LogMatrixDeterminant", "log_matrix_determinant"]
+__all__ = [
+    "LogMatrixDeterminant",
+    "LogMatrixDeterminantOutputs",
+    "log_matrix_determinant",
+]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -33,6 +46,13 @@ class LogMatrixDeterminantInputs(OpInputs, Generic[U]):
 
     input: Output[U]
     T: DType
+
+
+class LogMatrixDeterminantOutputs(NamedTuple, Generic[T]):
+    """Outputs of LogMatrixDeterminant, as `log_matrix_determinant` returns them."""
+
+    sign: Output[T]
+    log_abs_determinant: Output[T]
 
 
 class LogMatrixDeterminant(Op, Generic[T]):
@@ -52,6 +72,7 @@ class LogMatrixDeterminant(Op, Generic[T]):
     sign: Output[T]
     log_abs_determinant: Output[T]
     Inputs = LogMatrixDeterminantInputs
+    Outputs = LogMatrixDeterminantOutputs
 
     @property
     def inputs(self) -> LogMatrixDeterminantInputs[T]:
@@ -68,21 +89,35 @@ class LogMatrixDeterminant(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LogMatrixDeterminant[U] = LogMatrixDeterminant()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: LogMatrixDeterminant[U] = new(LogMatrixDeterminant)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sign, op.log_abs_determinant = execute(
-                    context._context, "LogMatrixDeterminant", None, input
+                    context[CURRENT], "LogMatrixDeterminant", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def log_matrix_determinant(
-    input: Operand[U], *, name: str | None = None
-) -> LogMatrixDeterminant[U]:
-    """`LogMatrixDeterminant.create` in the current scope."""
-    return LogMatrixDeterminant.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> LogMatrixDeterminantOutputs[U]:
+    """The outputs of `LogMatrixDeterminant.create` in the current scope."""
+    if _unknown:
+        raise LogMatrixDeterminant._unknown(_unknown)
+    fast_path_error = None
+    _result: LogMatrixDeterminantOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = LogMatrixDeterminantOutputs._make(
+                execute(context[CURRENT], "LogMatrixDeterminant", name, input)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LogMatrixDeterminant._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TInt32,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
         TIndex,
     )
 
-__all__ = ["Lu", "lu"]
+__all__ = ["Lu", "LuOutputs", "lu"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -39,6 +49,13 @@ class LuInputs(OpInputs, Generic[U]):
     input: Output[U]
     T: DType
     output_idx_type: DType
+
+
+class LuOutputs(NamedTuple, Generic[T, OutputIdxType]):
+    """Outputs of Lu, as `lu` returns them."""
+
+    lu: Output[T]
+    p: Output[OutputIdxType]
 
 
 class Lu(Op, Generic[T, OutputIdxType]):
@@ -60,6 +77,7 @@ class Lu(Op, Generic[T, OutputIdxType]):
     lu: Output[T]
     p: Output[OutputIdxType]
     Inputs = LuInputs
+    Outputs = LuOutputs
 
     @property
     def inputs(self) -> LuInputs[T]:
@@ -97,12 +115,12 @@ class Lu(Op, Generic[T, OutputIdxType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Lu[U, UOutputIdxType] = Lu()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Lu[U, UOutputIdxType] = new(Lu)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.lu, op.p = execute(
-                    context._context,
+                    context[CURRENT],
                     "Lu",
                     None,
                     input,
@@ -110,9 +128,11 @@ class Lu(Op, Generic[T, OutputIdxType]):
                     as_dtype(output_idx_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"output_idx_type": output_idx_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input,), {"output_idx_type": output_idx_type}, fast_path_error
+        )
 
 
 @overload
@@ -121,7 +141,7 @@ def lu(
     *,
     output_idx_type: type[TInt32] = TInt32,
     name: str | None = None,
-) -> Lu[U, TInt32]: ...
+) -> LuOutputs[U, TInt32]: ...
 
 
 @overload
@@ -130,14 +150,38 @@ def lu(
     *,
     output_idx_type: type[UOutputIdxType] | DTypeLike,
     name: str | None = None,
-) -> Lu[U, UOutputIdxType]: ...
+) -> LuOutputs[U, UOutputIdxType]: ...
 
 
+@explained
 def lu(
     input: Operand[U],
     *,
     output_idx_type: type[UOutputIdxType] | DTypeLike = "int32",
     name: str | None = None,
-) -> Lu[U, UOutputIdxType]:
-    """`Lu.create` in the current scope."""
-    return Lu.create(Scope.current(name), input, output_idx_type=output_idx_type)
+    **_unknown: Never,
+) -> LuOutputs[U, UOutputIdxType]:
+    """The outputs of `Lu.create` in the current scope."""
+    if _unknown:
+        raise Lu._unknown(_unknown)
+    fast_path_error = None
+    _result: LuOutputs[U, UOutputIdxType]
+    if executing_eagerly():
+        try:
+            _result = LuOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "Lu",
+                    name,
+                    input,
+                    "output_idx_type",
+                    as_dtype(output_idx_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Lu._call(
+        name, (input,), {"output_idx_type": output_idx_type}, fast_path_error
+    )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TInexact,
         TUnsigned,
@@ -41,7 +53,7 @@ class MatMulInputs(OpInputs, Generic[U]):
     grad_b: bool
 
 
-class MatMul(Op, Generic[T]):
+class MatMul(TensorOp[T]):
     """TensorFlow's `MatMul`: `a`, `b` -> `product`.
 
     TensorFlow's own text: `MatMul.tensorflow_doc()`.
@@ -105,12 +117,9 @@ class MatMul(Op, Generic[T]):
     def inputs(self) -> MatMulInputs[T]:
         return MatMulInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.product
-
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], b: Operand[U], *options: Options
+        scope: Scope, a: Operand[U], b: SameOperand[U], *options: Options
     ) -> MatMul[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,13 +132,13 @@ class MatMul(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatMul[U] = MatMul()
+        op: MatMul[U] = new(MatMul)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.product = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatMul",
                     None,
                     a,
@@ -144,8 +153,8 @@ class MatMul(Op, Generic[T]):
                     opts.grad_b,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b),
@@ -155,7 +164,7 @@ class MatMul(Op, Generic[T]):
                 "grad_a": opts.grad_a,
                 "grad_b": opts.grad_b,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -163,25 +172,54 @@ DEFAULTS = MatMul.Options()
 MERGE = MatMul.Options.merge
 
 
+@explained
 def mat_mul(
     a: Operand[U],
-    b: Operand[U],
+    b: SameOperand[U],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    grad_a: bool = default(False),
-    grad_b: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    grad_a: bool = False,
+    grad_b: bool = False,
     name: str | None = None,
-) -> MatMul[U]:
-    """`MatMul.create` in the current scope, with MatMul.Options as keywords."""
-    return MatMul.create(
-        Scope.current(name),
-        a,
-        b,
-        MatMul.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            grad_a=grad_a,
-            grad_b=grad_b,
-        ),
+    **_unknown: Never,
+) -> Output[U]:
+    """`product` of `MatMul.create` in the current scope, with MatMul.Options as
+    keywords.
+    """
+    if _unknown:
+        raise MatMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatMul",
+                name,
+                a,
+                b,
+                "transpose_a",
+                flags[transpose_a],
+                "transpose_b",
+                flags[transpose_b],
+                "grad_a",
+                flags[grad_a],
+                "grad_b",
+                flags[grad_b],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatMul._call(
+        name,
+        (a, b),
+        {
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "grad_a": grad_a,
+            "grad_b": grad_b,
+        },
+        fast_path_error,
     )
+    return _result

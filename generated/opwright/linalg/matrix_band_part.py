@@ -5,13 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["MatrixBandPart", "matrix_band_part"]
 
@@ -30,7 +48,7 @@ class MatrixBandPartInputs(OpInputs, Generic[U]):
     Tindex: DType
 
 
-class MatrixBandPart(Op, Generic[T]):
+class MatrixBandPart(TensorOp[T]):
     """TensorFlow's `MatrixBandPart`: `input`, `num_lower`, `num_upper` -> `band`.
 
     TensorFlow's own text: `MatrixBandPart.tensorflow_doc()`.
@@ -50,15 +68,12 @@ class MatrixBandPart(Op, Generic[T]):
     def inputs(self) -> MatrixBandPartInputs[T]:
         return MatrixBandPartInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.band
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         num_lower: Operand[Uindex],
-        num_upper: Operand[Uindex],
+        num_upper: SameOperand[Uindex],
     ) -> MatrixBandPart[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -71,12 +86,12 @@ class MatrixBandPart(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixBandPart[U] = MatrixBandPart()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MatrixBandPart[U] = new(MatrixBandPart)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.band = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixBandPart",
                     None,
                     input,
@@ -84,17 +99,34 @@ class MatrixBandPart(Op, Generic[T]):
                     num_upper,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, num_lower, num_upper), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, num_lower, num_upper), {}, fast_path_error)
 
 
+@explained
 def matrix_band_part(
-    input: Operand[U],
+    input: AnyOperand[U],
     num_lower: Operand[Uindex],
-    num_upper: Operand[Uindex],
+    num_upper: SameOperand[Uindex],
     *,
     name: str | None = None,
-) -> MatrixBandPart[U]:
-    """`MatrixBandPart.create` in the current scope."""
-    return MatrixBandPart.create(Scope.current(name), input, num_lower, num_upper)
+    **_unknown: Never,
+) -> Output[U]:
+    """`band` of `MatrixBandPart.create` in the current scope."""
+    if _unknown:
+        raise MatrixBandPart._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "MatrixBandPart", name, input, num_lower, num_upper
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixBandPart._call(
+        name, (input, num_lower, num_upper), {}, fast_path_error
+    )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -35,7 +44,7 @@ class MatrixDeterminantInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixDeterminant(Op, Generic[T]):
+class MatrixDeterminant(TensorOp[T]):
     """TensorFlow's `MatrixDeterminant`: `input` -> `output`.
 
     TensorFlow's own text: `MatrixDeterminant.tensorflow_doc()`.
@@ -55,9 +64,6 @@ class MatrixDeterminant(Op, Generic[T]):
     def inputs(self) -> MatrixDeterminantInputs[T]:
         return MatrixDeterminantInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U]) -> MatrixDeterminant[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -69,19 +75,31 @@ class MatrixDeterminant(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixDeterminant[U] = MatrixDeterminant()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "MatrixDeterminant", None, input)
+        op: MatrixDeterminant[U] = new(MatrixDeterminant)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "MatrixDeterminant", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def matrix_determinant(
-    input: Operand[U], *, name: str | None = None
-) -> MatrixDeterminant[U]:
-    """`MatrixDeterminant.create` in the current scope."""
-    return MatrixDeterminant.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `MatrixDeterminant.create` in the current scope."""
+    if _unknown:
+        raise MatrixDeterminant._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatrixDeterminant", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixDeterminant._call(name, (input,), {}, fast_path_error)
+    return _result

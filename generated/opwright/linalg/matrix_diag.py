@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["MatrixDiag", "matrix_diag"]
 
@@ -26,7 +35,7 @@ class MatrixDiagInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixDiag(Op, Generic[T]):
+class MatrixDiag(TensorOp[T]):
     """TensorFlow's `MatrixDiag`: `diagonal` -> `output`.
 
     TensorFlow's own text: `MatrixDiag.tensorflow_doc()`.
@@ -44,11 +53,8 @@ class MatrixDiag(Op, Generic[T]):
     def inputs(self) -> MatrixDiagInputs[T]:
         return MatrixDiagInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, diagonal: Operand[U]) -> MatrixDiag[U]:
+    def create(scope: Scope, diagonal: AnyOperand[U]) -> MatrixDiag[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -58,17 +64,31 @@ class MatrixDiag(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixDiag[U] = MatrixDiag()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "MatrixDiag", None, diagonal)
+        op: MatrixDiag[U] = new(MatrixDiag)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "MatrixDiag", None, diagonal)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (diagonal,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (diagonal,), {}, fast_path_error)
 
 
-def matrix_diag(diagonal: Operand[U], *, name: str | None = None) -> MatrixDiag[U]:
-    """`MatrixDiag.create` in the current scope."""
-    return MatrixDiag.create(Scope.current(name), diagonal)
+@explained
+def matrix_diag(
+    diagonal: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `MatrixDiag.create` in the current scope."""
+    if _unknown:
+        raise MatrixDiag._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatrixDiag", name, diagonal)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixDiag._call(name, (diagonal,), {}, fast_path_error)
+    return _result

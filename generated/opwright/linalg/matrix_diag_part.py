@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["MatrixDiagPart", "matrix_diag_part"]
 
@@ -26,7 +35,7 @@ class MatrixDiagPartInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixDiagPart(Op, Generic[T]):
+class MatrixDiagPart(TensorOp[T]):
     """TensorFlow's `MatrixDiagPart`: `input` -> `diagonal`.
 
     TensorFlow's own text: `MatrixDiagPart.tensorflow_doc()`.
@@ -44,11 +53,8 @@ class MatrixDiagPart(Op, Generic[T]):
     def inputs(self) -> MatrixDiagPartInputs[T]:
         return MatrixDiagPartInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.diagonal
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> MatrixDiagPart[U]:
+    def create(scope: Scope, input: AnyOperand[U]) -> MatrixDiagPart[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -58,19 +64,31 @@ class MatrixDiagPart(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixDiagPart[U] = MatrixDiagPart()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.diagonal = execute(context._context, "MatrixDiagPart", None, input)
+        op: MatrixDiagPart[U] = new(MatrixDiagPart)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.diagonal = execute(context[CURRENT], "MatrixDiagPart", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def matrix_diag_part(
-    input: Operand[U], *, name: str | None = None
-) -> MatrixDiagPart[U]:
-    """`MatrixDiagPart.create` in the current scope."""
-    return MatrixDiagPart.create(Scope.current(name), input)
+    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`diagonal` of `MatrixDiagPart.create` in the current scope."""
+    if _unknown:
+        raise MatrixDiagPart._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatrixDiagPart", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixDiagPart._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TInt32,
+        TType,
+    )
 
 __all__ = ["MatrixDiagPartV2", "matrix_diag_part_v2"]
 
@@ -28,7 +46,7 @@ class MatrixDiagPartV2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixDiagPartV2(Op, Generic[T]):
+class MatrixDiagPartV2(TensorOp[T]):
     """TensorFlow's `MatrixDiagPartV2`: `input`, `k`, `padding_value` -> `diagonal`.
 
     TensorFlow's own text: `MatrixDiagPartV2.tensorflow_doc()`.
@@ -46,12 +64,12 @@ class MatrixDiagPartV2(Op, Generic[T]):
     def inputs(self) -> MatrixDiagPartV2Inputs[T]:
         return MatrixDiagPartV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.diagonal
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], k: Operand[TInt32], padding_value: Operand[U]
+        scope: Scope,
+        input: AnyOperand[U],
+        k: Operand[TInt32],
+        padding_value: SameAnyOperand[U],
     ) -> MatrixDiagPartV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,25 +82,42 @@ class MatrixDiagPartV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixDiagPartV2[U] = MatrixDiagPartV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MatrixDiagPartV2[U] = new(MatrixDiagPartV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.diagonal = execute(
-                    context._context, "MatrixDiagPartV2", None, input, k, padding_value
+                    context[CURRENT], "MatrixDiagPartV2", None, input, k, padding_value
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, k, padding_value), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, k, padding_value), {}, fast_path_error)
 
 
+@explained
 def matrix_diag_part_v2(
-    input: Operand[U],
+    input: AnyOperand[U],
     k: Operand[TInt32],
-    padding_value: Operand[U],
+    padding_value: SameAnyOperand[U],
     *,
     name: str | None = None,
-) -> MatrixDiagPartV2[U]:
-    """`MatrixDiagPartV2.create` in the current scope."""
-    return MatrixDiagPartV2.create(Scope.current(name), input, k, padding_value)
+    **_unknown: Never,
+) -> Output[U]:
+    """`diagonal` of `MatrixDiagPartV2.create` in the current scope."""
+    if _unknown:
+        raise MatrixDiagPartV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "MatrixDiagPartV2", name, input, k, padding_value
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixDiagPartV2._call(
+        name, (input, k, padding_value), {}, fast_path_error
+    )
+    return _result

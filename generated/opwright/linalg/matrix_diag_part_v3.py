@@ -5,14 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TInt32,
+        TType,
+    )
     from typing_extensions import Self
 
 __all__ = ["MatrixDiagPartV3", "matrix_diag_part_v3"]
@@ -31,7 +50,7 @@ class MatrixDiagPartV3Inputs(OpInputs, Generic[U]):
     align: Literal["LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"]
 
 
-class MatrixDiagPartV3(Op, Generic[T]):
+class MatrixDiagPartV3(TensorOp[T]):
     """TensorFlow's `MatrixDiagPartV3`: `input`, `k`, `padding_value` -> `diagonal`.
 
     TensorFlow's own text: `MatrixDiagPartV3.tensorflow_doc()`.
@@ -74,15 +93,12 @@ class MatrixDiagPartV3(Op, Generic[T]):
     def inputs(self) -> MatrixDiagPartV3Inputs[T]:
         return MatrixDiagPartV3Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.diagonal
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         k: Operand[TInt32],
-        padding_value: Operand[U],
+        padding_value: SameAnyOperand[U],
         *options: Options,
     ) -> MatrixDiagPartV3[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -97,13 +113,13 @@ class MatrixDiagPartV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixDiagPartV3[U] = MatrixDiagPartV3()
+        op: MatrixDiagPartV3[U] = new(MatrixDiagPartV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.diagonal = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixDiagPartV3",
                     None,
                     input,
@@ -113,10 +129,10 @@ class MatrixDiagPartV3(Op, Generic[T]):
                     opts.align,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, k, padding_value), {"align": opts.align}, refusal
+            scope, (input, k, padding_value), {"align": opts.align}, fast_path_error
         )
 
 
@@ -124,23 +140,41 @@ DEFAULTS = MatrixDiagPartV3.Options()
 MERGE = MatrixDiagPartV3.Options.merge
 
 
+@explained
 def matrix_diag_part_v3(
-    input: Operand[U],
+    input: AnyOperand[U],
     k: Operand[TInt32],
-    padding_value: Operand[U],
+    padding_value: SameAnyOperand[U],
     *,
-    align: Literal["LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"] = default(
-        "RIGHT_LEFT"
-    ),
+    align: Literal[
+        "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
+    ] = "RIGHT_LEFT",
     name: str | None = None,
-) -> MatrixDiagPartV3[U]:
-    """`MatrixDiagPartV3.create` in the current scope, with MatrixDiagPartV3.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`diagonal` of `MatrixDiagPartV3.create` in the current scope, with
+    MatrixDiagPartV3.Options as keywords.
     """
-    return MatrixDiagPartV3.create(
-        Scope.current(name),
-        input,
-        k,
-        padding_value,
-        MatrixDiagPartV3.Options(align=align),
+    if _unknown:
+        raise MatrixDiagPartV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixDiagPartV3",
+                name,
+                input,
+                k,
+                padding_value,
+                "align",
+                align,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixDiagPartV3._call(
+        name, (input, k, padding_value), {"align": align}, fast_path_error
     )
+    return _result

@@ -5,13 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TInt32,
+        TType,
+    )
 
 __all__ = ["MatrixDiagV2", "matrix_diag_v2"]
 
@@ -30,7 +48,7 @@ class MatrixDiagV2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixDiagV2(Op, Generic[T]):
+class MatrixDiagV2(TensorOp[T]):
     """TensorFlow's `MatrixDiagV2`: `diagonal`, `k`, `num_rows`, `num_cols`,
     `padding_value` -> `output`.
 
@@ -49,17 +67,14 @@ class MatrixDiagV2(Op, Generic[T]):
     def inputs(self) -> MatrixDiagV2Inputs[T]:
         return MatrixDiagV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        diagonal: Operand[U],
+        diagonal: AnyOperand[U],
         k: Operand[TInt32],
         num_rows: Operand[TInt32],
         num_cols: Operand[TInt32],
-        padding_value: Operand[U],
+        padding_value: SameAnyOperand[U],
     ) -> MatrixDiagV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -74,12 +89,12 @@ class MatrixDiagV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixDiagV2[U] = MatrixDiagV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MatrixDiagV2[U] = new(MatrixDiagV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixDiagV2",
                     None,
                     diagonal,
@@ -89,23 +104,45 @@ class MatrixDiagV2(Op, Generic[T]):
                     padding_value,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (diagonal, k, num_rows, num_cols, padding_value), {}, refusal
+            scope, (diagonal, k, num_rows, num_cols, padding_value), {}, fast_path_error
         )
 
 
+@explained
 def matrix_diag_v2(
-    diagonal: Operand[U],
+    diagonal: AnyOperand[U],
     k: Operand[TInt32],
     num_rows: Operand[TInt32],
     num_cols: Operand[TInt32],
-    padding_value: Operand[U],
+    padding_value: SameAnyOperand[U],
     *,
     name: str | None = None,
-) -> MatrixDiagV2[U]:
-    """`MatrixDiagV2.create` in the current scope."""
-    return MatrixDiagV2.create(
-        Scope.current(name), diagonal, k, num_rows, num_cols, padding_value
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixDiagV2.create` in the current scope."""
+    if _unknown:
+        raise MatrixDiagV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixDiagV2",
+                name,
+                diagonal,
+                k,
+                num_rows,
+                num_cols,
+                padding_value,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixDiagV2._call(
+        name, (diagonal, k, num_rows, num_cols, padding_value), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TInt32,
+        TType,
+    )
     from typing_extensions import Self
 
 __all__ = ["MatrixDiagV3", "matrix_diag_v3"]
@@ -33,7 +52,7 @@ class MatrixDiagV3Inputs(OpInputs, Generic[U]):
     align: Literal["LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"]
 
 
-class MatrixDiagV3(Op, Generic[T]):
+class MatrixDiagV3(TensorOp[T]):
     """TensorFlow's `MatrixDiagV3`: `diagonal`, `k`, `num_rows`, `num_cols`,
     `padding_value` -> `output`.
 
@@ -77,17 +96,14 @@ class MatrixDiagV3(Op, Generic[T]):
     def inputs(self) -> MatrixDiagV3Inputs[T]:
         return MatrixDiagV3Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        diagonal: Operand[U],
+        diagonal: AnyOperand[U],
         k: Operand[TInt32],
         num_rows: Operand[TInt32],
         num_cols: Operand[TInt32],
-        padding_value: Operand[U],
+        padding_value: SameAnyOperand[U],
         *options: Options,
     ) -> MatrixDiagV3[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -104,13 +120,13 @@ class MatrixDiagV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixDiagV3[U] = MatrixDiagV3()
+        op: MatrixDiagV3[U] = new(MatrixDiagV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixDiagV3",
                     None,
                     diagonal,
@@ -122,13 +138,13 @@ class MatrixDiagV3(Op, Generic[T]):
                     opts.align,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (diagonal, k, num_rows, num_cols, padding_value),
             {"align": opts.align},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,27 +152,48 @@ DEFAULTS = MatrixDiagV3.Options()
 MERGE = MatrixDiagV3.Options.merge
 
 
+@explained
 def matrix_diag_v3(
-    diagonal: Operand[U],
+    diagonal: AnyOperand[U],
     k: Operand[TInt32],
     num_rows: Operand[TInt32],
     num_cols: Operand[TInt32],
-    padding_value: Operand[U],
+    padding_value: SameAnyOperand[U],
     *,
-    align: Literal["LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"] = default(
-        "RIGHT_LEFT"
-    ),
+    align: Literal[
+        "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
+    ] = "RIGHT_LEFT",
     name: str | None = None,
-) -> MatrixDiagV3[U]:
-    """`MatrixDiagV3.create` in the current scope, with MatrixDiagV3.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixDiagV3.create` in the current scope, with
+    MatrixDiagV3.Options as keywords.
     """
-    return MatrixDiagV3.create(
-        Scope.current(name),
-        diagonal,
-        k,
-        num_rows,
-        num_cols,
-        padding_value,
-        MatrixDiagV3.Options(align=align),
+    if _unknown:
+        raise MatrixDiagV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixDiagV3",
+                name,
+                diagonal,
+                k,
+                num_rows,
+                num_cols,
+                padding_value,
+                "align",
+                align,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixDiagV3._call(
+        name,
+        (diagonal, k, num_rows, num_cols, padding_value),
+        {"align": align},
+        fast_path_error,
     )
+    return _result

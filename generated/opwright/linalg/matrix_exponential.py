@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -35,7 +44,7 @@ class MatrixExponentialInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixExponential(Op, Generic[T]):
+class MatrixExponential(TensorOp[T]):
     """TensorFlow's `MatrixExponential`: `input` -> `output`.
 
     TensorFlow's own text: `MatrixExponential.tensorflow_doc()`.
@@ -58,9 +67,6 @@ class MatrixExponential(Op, Generic[T]):
     def inputs(self) -> MatrixExponentialInputs[T]:
         return MatrixExponentialInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "MatrixExponential was removed in GraphDef version 27. Use Python implementation tf.linalg.matrix_exponential instead.",
@@ -76,23 +82,35 @@ class MatrixExponential(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixExponential[U] = MatrixExponential()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "MatrixExponential", None, input)
+        op: MatrixExponential[U] = new(MatrixExponential)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "MatrixExponential", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated(
     "MatrixExponential was removed in GraphDef version 27. Use Python implementation tf.linalg.matrix_exponential instead.",
     category=None,
 )
+@explained
 def matrix_exponential(
-    input: Operand[U], *, name: str | None = None
-) -> MatrixExponential[U]:
-    """`MatrixExponential.create` in the current scope."""
-    return MatrixExponential.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `MatrixExponential.create` in the current scope."""
+    if _unknown:
+        raise MatrixExponential._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatrixExponential", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixExponential._call(name, (input,), {}, fast_path_error)
+    return _result

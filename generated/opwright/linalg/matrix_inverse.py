@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -38,7 +49,7 @@ class MatrixInverseInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixInverse(Op, Generic[T]):
+class MatrixInverse(TensorOp[T]):
     """TensorFlow's `MatrixInverse`: `input` -> `output`.
 
     TensorFlow's own text: `MatrixInverse.tensorflow_doc()`.
@@ -78,9 +89,6 @@ class MatrixInverse(Op, Generic[T]):
     def inputs(self) -> MatrixInverseInputs[T]:
         return MatrixInverseInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U], *options: Options) -> MatrixInverse[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -93,13 +101,13 @@ class MatrixInverse(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixInverse[U] = MatrixInverse()
+        op: MatrixInverse[U] = new(MatrixInverse)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixInverse",
                     None,
                     input,
@@ -107,21 +115,42 @@ class MatrixInverse(Op, Generic[T]):
                     opts.adjoint,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"adjoint": opts.adjoint}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"adjoint": opts.adjoint}, fast_path_error)
 
 
 DEFAULTS = MatrixInverse.Options()
 MERGE = MatrixInverse.Options.merge
 
 
+@explained
 def matrix_inverse(
-    input: Operand[U], *, adjoint: bool = default(False), name: str | None = None
-) -> MatrixInverse[U]:
-    """`MatrixInverse.create` in the current scope, with MatrixInverse.Options as
-    keywords.
+    input: Operand[U],
+    *,
+    adjoint: bool = False,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixInverse.create` in the current scope, with
+    MatrixInverse.Options as keywords.
     """
-    return MatrixInverse.create(
-        Scope.current(name), input, MatrixInverse.Options(adjoint=adjoint)
-    )
+    if _unknown:
+        raise MatrixInverse._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixInverse",
+                name,
+                input,
+                "adjoint",
+                flags[adjoint],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixInverse._call(name, (input,), {"adjoint": adjoint}, fast_path_error)
+    return _result

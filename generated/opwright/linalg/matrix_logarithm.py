@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["MatrixLogarithm", "matrix_logarithm"]
 
@@ -26,7 +35,7 @@ class MatrixLogarithmInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixLogarithm(Op, Generic[T]):
+class MatrixLogarithm(TensorOp[T]):
     """TensorFlow's `MatrixLogarithm`: `input` -> `output`.
 
     TensorFlow's own text: `MatrixLogarithm.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class MatrixLogarithm(Op, Generic[T]):
     def inputs(self) -> MatrixLogarithmInputs[T]:
         return MatrixLogarithmInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U]) -> MatrixLogarithm[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,19 +66,31 @@ class MatrixLogarithm(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixLogarithm[U] = MatrixLogarithm()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "MatrixLogarithm", None, input)
+        op: MatrixLogarithm[U] = new(MatrixLogarithm)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "MatrixLogarithm", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def matrix_logarithm(
-    input: Operand[U], *, name: str | None = None
-) -> MatrixLogarithm[U]:
-    """`MatrixLogarithm.create` in the current scope."""
-    return MatrixLogarithm.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `MatrixLogarithm.create` in the current scope."""
+    if _unknown:
+        raise MatrixLogarithm._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatrixLogarithm", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixLogarithm._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Output,
+        SameAnyOperand,
+        TType,
+    )
 
 __all__ = ["MatrixSetDiag", "matrix_set_diag"]
 
@@ -27,7 +43,7 @@ class MatrixSetDiagInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixSetDiag(Op, Generic[T]):
+class MatrixSetDiag(TensorOp[T]):
     """TensorFlow's `MatrixSetDiag`: `input`, `diagonal` -> `output`.
 
     TensorFlow's own text: `MatrixSetDiag.tensorflow_doc()`.
@@ -45,12 +61,9 @@ class MatrixSetDiag(Op, Generic[T]):
     def inputs(self) -> MatrixSetDiagInputs[T]:
         return MatrixSetDiagInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], diagonal: Operand[U]
+        scope: Scope, input: AnyOperand[U], diagonal: SameAnyOperand[U]
     ) -> MatrixSetDiag[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -62,21 +75,37 @@ class MatrixSetDiag(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixSetDiag[U] = MatrixSetDiag()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MatrixSetDiag[U] = new(MatrixSetDiag)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "MatrixSetDiag", None, input, diagonal
+                    context[CURRENT], "MatrixSetDiag", None, input, diagonal
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, diagonal), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, diagonal), {}, fast_path_error)
 
 
+@explained
 def matrix_set_diag(
-    input: Operand[U], diagonal: Operand[U], *, name: str | None = None
-) -> MatrixSetDiag[U]:
-    """`MatrixSetDiag.create` in the current scope."""
-    return MatrixSetDiag.create(Scope.current(name), input, diagonal)
+    input: AnyOperand[U],
+    diagonal: SameAnyOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixSetDiag.create` in the current scope."""
+    if _unknown:
+        raise MatrixSetDiag._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatrixSetDiag", name, input, diagonal)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixSetDiag._call(name, (input, diagonal), {}, fast_path_error)
+    return _result

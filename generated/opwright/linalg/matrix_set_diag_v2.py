@@ -5,13 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TInt32,
+        TType,
+    )
 
 __all__ = ["MatrixSetDiagV2", "matrix_set_diag_v2"]
 
@@ -28,7 +46,7 @@ class MatrixSetDiagV2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixSetDiagV2(Op, Generic[T]):
+class MatrixSetDiagV2(TensorOp[T]):
     """TensorFlow's `MatrixSetDiagV2`: `input`, `diagonal`, `k` -> `output`.
 
     TensorFlow's own text: `MatrixSetDiagV2.tensorflow_doc()`.
@@ -46,12 +64,12 @@ class MatrixSetDiagV2(Op, Generic[T]):
     def inputs(self) -> MatrixSetDiagV2Inputs[T]:
         return MatrixSetDiagV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], diagonal: Operand[U], k: Operand[TInt32]
+        scope: Scope,
+        input: AnyOperand[U],
+        diagonal: SameAnyOperand[U],
+        k: Operand[TInt32],
     ) -> MatrixSetDiagV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,25 +82,40 @@ class MatrixSetDiagV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixSetDiagV2[U] = MatrixSetDiagV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: MatrixSetDiagV2[U] = new(MatrixSetDiagV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "MatrixSetDiagV2", None, input, diagonal, k
+                    context[CURRENT], "MatrixSetDiagV2", None, input, diagonal, k
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, diagonal, k), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, diagonal, k), {}, fast_path_error)
 
 
+@explained
 def matrix_set_diag_v2(
-    input: Operand[U],
-    diagonal: Operand[U],
+    input: AnyOperand[U],
+    diagonal: SameAnyOperand[U],
     k: Operand[TInt32],
     *,
     name: str | None = None,
-) -> MatrixSetDiagV2[U]:
-    """`MatrixSetDiagV2.create` in the current scope."""
-    return MatrixSetDiagV2.create(Scope.current(name), input, diagonal, k)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixSetDiagV2.create` in the current scope."""
+    if _unknown:
+        raise MatrixSetDiagV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "MatrixSetDiagV2", name, input, diagonal, k
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixSetDiagV2._call(name, (input, diagonal, k), {}, fast_path_error)
+    return _result

@@ -5,14 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TInt32,
+        TType,
+    )
     from typing_extensions import Self
 
 __all__ = ["MatrixSetDiagV3", "matrix_set_diag_v3"]
@@ -31,7 +50,7 @@ class MatrixSetDiagV3Inputs(OpInputs, Generic[U]):
     align: Literal["LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"]
 
 
-class MatrixSetDiagV3(Op, Generic[T]):
+class MatrixSetDiagV3(TensorOp[T]):
     """TensorFlow's `MatrixSetDiagV3`: `input`, `diagonal`, `k` -> `output`.
 
     TensorFlow's own text: `MatrixSetDiagV3.tensorflow_doc()`.
@@ -74,14 +93,11 @@ class MatrixSetDiagV3(Op, Generic[T]):
     def inputs(self) -> MatrixSetDiagV3Inputs[T]:
         return MatrixSetDiagV3Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
-        diagonal: Operand[U],
+        input: AnyOperand[U],
+        diagonal: SameAnyOperand[U],
         k: Operand[TInt32],
         *options: Options,
     ) -> MatrixSetDiagV3[U]:
@@ -97,13 +113,13 @@ class MatrixSetDiagV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixSetDiagV3[U] = MatrixSetDiagV3()
+        op: MatrixSetDiagV3[U] = new(MatrixSetDiagV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixSetDiagV3",
                     None,
                     input,
@@ -113,28 +129,52 @@ class MatrixSetDiagV3(Op, Generic[T]):
                     opts.align,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, diagonal, k), {"align": opts.align}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input, diagonal, k), {"align": opts.align}, fast_path_error
+        )
 
 
 DEFAULTS = MatrixSetDiagV3.Options()
 MERGE = MatrixSetDiagV3.Options.merge
 
 
+@explained
 def matrix_set_diag_v3(
-    input: Operand[U],
-    diagonal: Operand[U],
+    input: AnyOperand[U],
+    diagonal: SameAnyOperand[U],
     k: Operand[TInt32],
     *,
-    align: Literal["LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"] = default(
-        "RIGHT_LEFT"
-    ),
+    align: Literal[
+        "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
+    ] = "RIGHT_LEFT",
     name: str | None = None,
-) -> MatrixSetDiagV3[U]:
-    """`MatrixSetDiagV3.create` in the current scope, with MatrixSetDiagV3.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixSetDiagV3.create` in the current scope, with
+    MatrixSetDiagV3.Options as keywords.
     """
-    return MatrixSetDiagV3.create(
-        Scope.current(name), input, diagonal, k, MatrixSetDiagV3.Options(align=align)
+    if _unknown:
+        raise MatrixSetDiagV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixSetDiagV3",
+                name,
+                input,
+                diagonal,
+                k,
+                "align",
+                align,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixSetDiagV3._call(
+        name, (input, diagonal, k), {"align": align}, fast_path_error
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TComplex,
         TFloat16,
         TFloat32,
@@ -39,7 +51,7 @@ class MatrixSolveInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixSolve(Op, Generic[T]):
+class MatrixSolve(TensorOp[T]):
     """TensorFlow's `MatrixSolve`: `matrix`, `rhs` -> `output`.
 
     TensorFlow's own text: `MatrixSolve.tensorflow_doc()`.
@@ -79,12 +91,9 @@ class MatrixSolve(Op, Generic[T]):
     def inputs(self) -> MatrixSolveInputs[T]:
         return MatrixSolveInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, matrix: Operand[U], rhs: Operand[U], *options: Options
+        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
     ) -> MatrixSolve[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -97,13 +106,13 @@ class MatrixSolve(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixSolve[U] = MatrixSolve()
+        op: MatrixSolve[U] = new(MatrixSolve)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixSolve",
                     None,
                     matrix,
@@ -112,25 +121,48 @@ class MatrixSolve(Op, Generic[T]):
                     opts.adjoint,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (matrix, rhs), {"adjoint": opts.adjoint}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (matrix, rhs), {"adjoint": opts.adjoint}, fast_path_error
+        )
 
 
 DEFAULTS = MatrixSolve.Options()
 MERGE = MatrixSolve.Options.merge
 
 
+@explained
 def matrix_solve(
     matrix: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     *,
-    adjoint: bool = default(False),
+    adjoint: bool = False,
     name: str | None = None,
-) -> MatrixSolve[U]:
-    """`MatrixSolve.create` in the current scope, with MatrixSolve.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixSolve.create` in the current scope, with
+    MatrixSolve.Options as keywords.
     """
-    return MatrixSolve.create(
-        Scope.current(name), matrix, rhs, MatrixSolve.Options(adjoint=adjoint)
+    if _unknown:
+        raise MatrixSolve._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixSolve",
+                name,
+                matrix,
+                rhs,
+                "adjoint",
+                flags[adjoint],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixSolve._call(
+        name, (matrix, rhs), {"adjoint": adjoint}, fast_path_error
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TComplex,
         TFloat16,
         TFloat32,
@@ -40,7 +52,7 @@ class MatrixSolveLsInputs(OpInputs, Generic[U]):
     fast: bool
 
 
-class MatrixSolveLs(Op, Generic[T]):
+class MatrixSolveLs(TensorOp[T]):
     """TensorFlow's `MatrixSolveLs`: `matrix`, `rhs`, `l2_regularizer` -> `output`.
 
     TensorFlow's own text: `MatrixSolveLs.tensorflow_doc()`.
@@ -80,14 +92,11 @@ class MatrixSolveLs(Op, Generic[T]):
     def inputs(self) -> MatrixSolveLsInputs[T]:
         return MatrixSolveLsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         matrix: Operand[U],
-        rhs: Operand[U],
+        rhs: SameOperand[U],
         l2_regularizer: Operand[TFloat64],
         *options: Options,
     ) -> MatrixSolveLs[U]:
@@ -103,13 +112,13 @@ class MatrixSolveLs(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixSolveLs[U] = MatrixSolveLs()
+        op: MatrixSolveLs[U] = new(MatrixSolveLs)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixSolveLs",
                     None,
                     matrix,
@@ -119,10 +128,10 @@ class MatrixSolveLs(Op, Generic[T]):
                     opts.fast,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (matrix, rhs, l2_regularizer), {"fast": opts.fast}, refusal
+            scope, (matrix, rhs, l2_regularizer), {"fast": opts.fast}, fast_path_error
         )
 
 
@@ -130,21 +139,39 @@ DEFAULTS = MatrixSolveLs.Options()
 MERGE = MatrixSolveLs.Options.merge
 
 
+@explained
 def matrix_solve_ls(
     matrix: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     l2_regularizer: Operand[TFloat64],
     *,
-    fast: bool = default(True),
+    fast: bool = True,
     name: str | None = None,
-) -> MatrixSolveLs[U]:
-    """`MatrixSolveLs.create` in the current scope, with MatrixSolveLs.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixSolveLs.create` in the current scope, with
+    MatrixSolveLs.Options as keywords.
     """
-    return MatrixSolveLs.create(
-        Scope.current(name),
-        matrix,
-        rhs,
-        l2_regularizer,
-        MatrixSolveLs.Options(fast=fast),
+    if _unknown:
+        raise MatrixSolveLs._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixSolveLs",
+                name,
+                matrix,
+                rhs,
+                l2_regularizer,
+                "fast",
+                flags[fast],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixSolveLs._call(
+        name, (matrix, rhs, l2_regularizer), {"fast": fast}, fast_path_error
     )
+    return _result

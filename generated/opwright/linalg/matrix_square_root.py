@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -35,7 +44,7 @@ class MatrixSquareRootInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixSquareRoot(Op, Generic[T]):
+class MatrixSquareRoot(TensorOp[T]):
     """TensorFlow's `MatrixSquareRoot`: `input` -> `output`.
 
     TensorFlow's own text: `MatrixSquareRoot.tensorflow_doc()`.
@@ -55,9 +64,6 @@ class MatrixSquareRoot(Op, Generic[T]):
     def inputs(self) -> MatrixSquareRootInputs[T]:
         return MatrixSquareRootInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U]) -> MatrixSquareRoot[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -69,19 +75,31 @@ class MatrixSquareRoot(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixSquareRoot[U] = MatrixSquareRoot()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "MatrixSquareRoot", None, input)
+        op: MatrixSquareRoot[U] = new(MatrixSquareRoot)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "MatrixSquareRoot", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def matrix_square_root(
-    input: Operand[U], *, name: str | None = None
-) -> MatrixSquareRoot[U]:
-    """`MatrixSquareRoot.create` in the current scope."""
-    return MatrixSquareRoot.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `MatrixSquareRoot.create` in the current scope."""
+    if _unknown:
+        raise MatrixSquareRoot._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MatrixSquareRoot", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixSquareRoot._call(name, (input,), {}, fast_path_error)
+    return _result

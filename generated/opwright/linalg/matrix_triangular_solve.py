@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInexact,
+    )
     from typing_extensions import Self
 
 __all__ = ["MatrixTriangularSolve", "matrix_triangular_solve"]
@@ -31,7 +49,7 @@ class MatrixTriangularSolveInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MatrixTriangularSolve(Op, Generic[T]):
+class MatrixTriangularSolve(TensorOp[T]):
     """TensorFlow's `MatrixTriangularSolve`: `matrix`, `rhs` -> `output`.
 
     TensorFlow's own text: `MatrixTriangularSolve.tensorflow_doc()`.
@@ -77,12 +95,9 @@ class MatrixTriangularSolve(Op, Generic[T]):
     def inputs(self) -> MatrixTriangularSolveInputs[T]:
         return MatrixTriangularSolveInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, matrix: Operand[U], rhs: Operand[U], *options: Options
+        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
     ) -> MatrixTriangularSolve[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -95,13 +110,13 @@ class MatrixTriangularSolve(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MatrixTriangularSolve[U] = MatrixTriangularSolve()
+        op: MatrixTriangularSolve[U] = new(MatrixTriangularSolve)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MatrixTriangularSolve",
                     None,
                     matrix,
@@ -112,13 +127,13 @@ class MatrixTriangularSolve(Op, Generic[T]):
                     opts.adjoint,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (matrix, rhs),
             {"lower": opts.lower, "adjoint": opts.adjoint},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -126,20 +141,40 @@ DEFAULTS = MatrixTriangularSolve.Options()
 MERGE = MatrixTriangularSolve.Options.merge
 
 
+@explained
 def matrix_triangular_solve(
     matrix: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     *,
-    lower: bool = default(True),
-    adjoint: bool = default(False),
+    lower: bool = True,
+    adjoint: bool = False,
     name: str | None = None,
-) -> MatrixTriangularSolve[U]:
-    """`MatrixTriangularSolve.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MatrixTriangularSolve.create` in the current scope, with
     MatrixTriangularSolve.Options as keywords.
     """
-    return MatrixTriangularSolve.create(
-        Scope.current(name),
-        matrix,
-        rhs,
-        MatrixTriangularSolve.Options(lower=lower, adjoint=adjoint),
+    if _unknown:
+        raise MatrixTriangularSolve._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MatrixTriangularSolve",
+                name,
+                matrix,
+                rhs,
+                "lower",
+                flags[lower],
+                "adjoint",
+                flags[adjoint],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MatrixTriangularSolve._call(
+        name, (matrix, rhs), {"lower": lower, "adjoint": adjoint}, fast_path_error
     )
+    return _result

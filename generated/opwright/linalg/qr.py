@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["Qr", "qr"]
+__all__ = ["Qr", "QrOutputs", "qr"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -36,6 +47,13 @@ class QrInputs(OpInputs, Generic[U]):
     input: Output[U]
     full_matrices: bool
     T: DType
+
+
+class QrOutputs(NamedTuple, Generic[T]):
+    """Outputs of Qr, as `qr` returns them."""
+
+    q: Output[T]
+    r: Output[T]
 
 
 class Qr(Op, Generic[T]):
@@ -55,6 +73,7 @@ class Qr(Op, Generic[T]):
     q: Output[T]
     r: Output[T]
     Inputs = QrInputs
+    Outputs = QrOutputs
 
     class Options(OpOptions):
         """Optional attributes of Qr.
@@ -92,13 +111,13 @@ class Qr(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Qr[U] = Qr()
+        op: Qr[U] = new(Qr)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.q, op.r = execute(
-                    context._context,
+                    context[CURRENT],
                     "Qr",
                     None,
                     input,
@@ -106,10 +125,10 @@ class Qr(Op, Generic[T]):
                     opts.full_matrices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input,), {"full_matrices": opts.full_matrices}, refusal
+            scope, (input,), {"full_matrices": opts.full_matrices}, fast_path_error
         )
 
 
@@ -117,10 +136,35 @@ DEFAULTS = Qr.Options()
 MERGE = Qr.Options.merge
 
 
+@explained
 def qr(
-    input: Operand[U], *, full_matrices: bool = default(False), name: str | None = None
-) -> Qr[U]:
-    """`Qr.create` in the current scope, with Qr.Options as keywords."""
-    return Qr.create(
-        Scope.current(name), input, Qr.Options(full_matrices=full_matrices)
+    input: Operand[U],
+    *,
+    full_matrices: bool = False,
+    name: str | None = None,
+    **_unknown: Never,
+) -> QrOutputs[U]:
+    """The outputs of `Qr.create` in the current scope, with Qr.Options as keywords."""
+    if _unknown:
+        raise Qr._unknown(_unknown)
+    fast_path_error = None
+    _result: QrOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = QrOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "Qr",
+                    name,
+                    input,
+                    "full_matrices",
+                    flags[full_matrices],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Qr._call(
+        name, (input,), {"full_matrices": full_matrices}, fast_path_error
     )
+    return _result

@@ -5,15 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -24,7 +37,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedMatMul", "quantized_mat_mul"]
+__all__ = ["QuantizedMatMul", "QuantizedMatMulOutputs", "quantized_mat_mul"]
 
 U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
 U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
@@ -47,6 +60,14 @@ class QuantizedMatMulInputs(OpInputs):
     transpose_a: bool
     transpose_b: bool
     Tactivation: DType
+
+
+class QuantizedMatMulOutputs(NamedTuple, Generic[Toutput]):
+    """Outputs of QuantizedMatMul, as `quantized_mat_mul` returns them."""
+
+    out: Output[Toutput]
+    min_out: Output[TFloat32]
+    max_out: Output[TFloat32]
 
 
 class QuantizedMatMul(Op, Generic[Toutput]):
@@ -75,6 +96,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
     min_out: Output[TFloat32]
     max_out: Output[TFloat32]
     Inputs = QuantizedMatMulInputs
+    Outputs = QuantizedMatMulOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedMatMul.
@@ -168,13 +190,13 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMul[Uoutput] = QuantizedMatMul()
+        op: QuantizedMatMul[Uoutput] = new(QuantizedMatMul)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out, op.min_out, op.max_out = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMatMul",
                     None,
                     a,
@@ -193,8 +215,8 @@ class QuantizedMatMul(Op, Generic[Toutput]):
                     as_dtype(Tactivation),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b, min_a, max_a, min_b, max_b),
@@ -204,7 +226,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
                 "transpose_b": opts.transpose_b,
                 "Tactivation": Tactivation,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -221,12 +243,12 @@ def quantized_mat_mul(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
     Toutput: type[TQint32] = TQint32,
     Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     name: str | None = None,
-) -> QuantizedMatMul[TQint32]: ...
+) -> QuantizedMatMulOutputs[TQint32]: ...
 
 
 @overload
@@ -238,14 +260,15 @@ def quantized_mat_mul(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
     Toutput: type[Uoutput] | DTypeLike,
     Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     name: str | None = None,
-) -> QuantizedMatMul[Uoutput]: ...
+) -> QuantizedMatMulOutputs[Uoutput]: ...
 
 
+@explained
 def quantized_mat_mul(
     a: Operand[U1],
     b: Operand[U2],
@@ -254,24 +277,55 @@ def quantized_mat_mul(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
     Toutput: type[Uoutput] | DTypeLike = "qint32",
     Tactivation: type[TQuantized] | DTypeLike = TQuint8,
     name: str | None = None,
-) -> QuantizedMatMul[Uoutput]:
-    """`QuantizedMatMul.create` in the current scope, with QuantizedMatMul.Options as
-    keywords.
+    **_unknown: Never,
+) -> QuantizedMatMulOutputs[Uoutput]:
+    """The outputs of `QuantizedMatMul.create` in the current scope, with
+    QuantizedMatMul.Options as keywords.
     """
-    return QuantizedMatMul.create(
-        Scope.current(name),
-        a,
-        b,
-        min_a,
-        max_a,
-        min_b,
-        max_b,
-        QuantizedMatMul.Options(transpose_a=transpose_a, transpose_b=transpose_b),
-        Toutput=Toutput,
-        Tactivation=Tactivation,
+    if _unknown:
+        raise QuantizedMatMul._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedMatMulOutputs[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = QuantizedMatMulOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedMatMul",
+                    name,
+                    a,
+                    b,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    "Toutput",
+                    as_dtype(Toutput),
+                    "transpose_a",
+                    flags[transpose_a],
+                    "transpose_b",
+                    flags[transpose_b],
+                    "Tactivation",
+                    as_dtype(Tactivation),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMatMul._call(
+        name,
+        (a, b, min_a, max_a, min_b, max_b),
+        {
+            "Toutput": Toutput,
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "Tactivation": Tactivation,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -24,7 +36,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedMatMulWithBias", "quantized_mat_mul_with_bias"]
+__all__ = [
+    "QuantizedMatMulWithBias",
+    "QuantizedMatMulWithBiasOutputs",
+    "quantized_mat_mul_with_bias",
+]
 
 U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
 U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
@@ -50,6 +66,14 @@ class QuantizedMatMulWithBiasInputs(OpInputs):
     transpose_a: bool
     transpose_b: bool
     input_quant_mode: Literal["MIN_FIRST", "SCALED"]
+
+
+class QuantizedMatMulWithBiasOutputs(NamedTuple, Generic[Toutput]):
+    """Outputs of QuantizedMatMulWithBias, as `quantized_mat_mul_with_bias` returns them."""
+
+    out: Output[Toutput]
+    min_out: Output[TFloat32]
+    max_out: Output[TFloat32]
 
 
 class QuantizedMatMulWithBias(Op, Generic[Toutput]):
@@ -78,6 +102,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
     min_out: Output[TFloat32]
     max_out: Output[TFloat32]
     Inputs = QuantizedMatMulWithBiasInputs
+    Outputs = QuantizedMatMulWithBiasOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedMatMulWithBias.
@@ -182,13 +207,13 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBias[Uoutput] = QuantizedMatMulWithBias()
+        op: QuantizedMatMulWithBias[Uoutput] = new(QuantizedMatMulWithBias)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out, op.min_out, op.max_out = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMatMulWithBias",
                     None,
                     a,
@@ -208,8 +233,8 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
                     opts.input_quant_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b, bias, min_a, max_a, min_b, max_b),
@@ -219,7 +244,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
                 "transpose_b": opts.transpose_b,
                 "input_quant_mode": opts.input_quant_mode,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -237,12 +262,12 @@ def quantized_mat_mul_with_bias(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedMatMulWithBias[TQint32]: ...
+) -> QuantizedMatMulWithBiasOutputs[TQint32]: ...
 
 
 @overload
@@ -255,14 +280,15 @@ def quantized_mat_mul_with_bias(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
-) -> QuantizedMatMulWithBias[Uoutput]: ...
+) -> QuantizedMatMulWithBiasOutputs[Uoutput]: ...
 
 
+@explained
 def quantized_mat_mul_with_bias(
     a: Operand[U1],
     b: Operand[U2],
@@ -272,28 +298,56 @@ def quantized_mat_mul_with_bias(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedMatMulWithBias[Uoutput]:
-    """`QuantizedMatMulWithBias.create` in the current scope, with
+    **_unknown: Never,
+) -> QuantizedMatMulWithBiasOutputs[Uoutput]:
+    """The outputs of `QuantizedMatMulWithBias.create` in the current scope, with
     QuantizedMatMulWithBias.Options as keywords.
     """
-    return QuantizedMatMulWithBias.create(
-        Scope.current(name),
-        a,
-        b,
-        bias,
-        min_a,
-        max_a,
-        min_b,
-        max_b,
-        QuantizedMatMulWithBias.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            input_quant_mode=input_quant_mode,
-        ),
-        Toutput=Toutput,
+    if _unknown:
+        raise QuantizedMatMulWithBias._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedMatMulWithBiasOutputs[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = QuantizedMatMulWithBiasOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedMatMulWithBias",
+                    name,
+                    a,
+                    b,
+                    bias,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    "Toutput",
+                    as_dtype(Toutput),
+                    "transpose_a",
+                    flags[transpose_a],
+                    "transpose_b",
+                    flags[transpose_b],
+                    "input_quant_mode",
+                    input_quant_mode,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMatMulWithBias._call(
+        name,
+        (a, b, bias, min_a, max_a, min_b, max_b),
+        {
+            "Toutput": Toutput,
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "input_quant_mode": input_quant_mode,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -24,7 +36,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedMatMulWithBiasAndRelu", "quantized_mat_mul_with_bias_and_relu"]
+__all__ = [
+    "QuantizedMatMulWithBiasAndRelu",
+    "QuantizedMatMulWithBiasAndReluOutputs",
+    "quantized_mat_mul_with_bias_and_relu",
+]
 
 U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
 U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
@@ -48,6 +64,14 @@ class QuantizedMatMulWithBiasAndReluInputs(OpInputs):
     transpose_a: bool
     transpose_b: bool
     input_quant_mode: Literal["MIN_FIRST", "SCALED"]
+
+
+class QuantizedMatMulWithBiasAndReluOutputs(NamedTuple, Generic[Toutput]):
+    """Outputs of QuantizedMatMulWithBiasAndRelu, as `quantized_mat_mul_with_bias_and_relu` returns them."""
+
+    out: Output[Toutput]
+    min_out: Output[TFloat32]
+    max_out: Output[TFloat32]
 
 
 class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
@@ -74,6 +98,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
     min_out: Output[TFloat32]
     max_out: Output[TFloat32]
     Inputs = QuantizedMatMulWithBiasAndReluInputs
+    Outputs = QuantizedMatMulWithBiasAndReluOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedMatMulWithBiasAndRelu.
@@ -178,13 +203,15 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBiasAndRelu[Uoutput] = QuantizedMatMulWithBiasAndRelu()
+        op: QuantizedMatMulWithBiasAndRelu[Uoutput] = new(
+            QuantizedMatMulWithBiasAndRelu
+        )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out, op.min_out, op.max_out = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndRelu",
                     None,
                     a,
@@ -204,8 +231,8 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
                     opts.input_quant_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b, bias, min_a, max_a, min_b, max_b),
@@ -215,7 +242,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
                 "transpose_b": opts.transpose_b,
                 "input_quant_mode": opts.input_quant_mode,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -233,12 +260,12 @@ def quantized_mat_mul_with_bias_and_relu(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRelu[TQint32]: ...
+) -> QuantizedMatMulWithBiasAndReluOutputs[TQint32]: ...
 
 
 @overload
@@ -251,14 +278,15 @@ def quantized_mat_mul_with_bias_and_relu(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRelu[Uoutput]: ...
+) -> QuantizedMatMulWithBiasAndReluOutputs[Uoutput]: ...
 
 
+@explained
 def quantized_mat_mul_with_bias_and_relu(
     a: Operand[U1],
     b: Operand[U2],
@@ -268,28 +296,56 @@ def quantized_mat_mul_with_bias_and_relu(
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRelu[Uoutput]:
-    """`QuantizedMatMulWithBiasAndRelu.create` in the current scope, with
-    QuantizedMatMulWithBiasAndRelu.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedMatMulWithBiasAndReluOutputs[Uoutput]:
+    """The outputs of `QuantizedMatMulWithBiasAndRelu.create` in the current scope,
+    with QuantizedMatMulWithBiasAndRelu.Options as keywords.
     """
-    return QuantizedMatMulWithBiasAndRelu.create(
-        Scope.current(name),
-        a,
-        b,
-        bias,
-        min_a,
-        max_a,
-        min_b,
-        max_b,
-        QuantizedMatMulWithBiasAndRelu.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            input_quant_mode=input_quant_mode,
-        ),
-        Toutput=Toutput,
+    if _unknown:
+        raise QuantizedMatMulWithBiasAndRelu._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedMatMulWithBiasAndReluOutputs[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = QuantizedMatMulWithBiasAndReluOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedMatMulWithBiasAndRelu",
+                    name,
+                    a,
+                    b,
+                    bias,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    "Toutput",
+                    as_dtype(Toutput),
+                    "transpose_a",
+                    flags[transpose_a],
+                    "transpose_b",
+                    flags[transpose_b],
+                    "input_quant_mode",
+                    input_quant_mode,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMatMulWithBiasAndRelu._call(
+        name,
+        (a, b, bias, min_a, max_a, min_b, max_b),
+        {
+            "Toutput": Toutput,
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "input_quant_mode": input_quant_mode,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -27,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedMatMulWithBiasAndReluAndRequantize",
+    "QuantizedMatMulWithBiasAndReluAndRequantizeOutputs",
     "quantized_mat_mul_with_bias_and_relu_and_requantize",
 ]
 
@@ -60,6 +73,14 @@ class QuantizedMatMulWithBiasAndReluAndRequantizeInputs(OpInputs):
     input_quant_mode: Literal["MIN_FIRST", "SCALED"]
 
 
+class QuantizedMatMulWithBiasAndReluAndRequantizeOutputs(NamedTuple, Generic[Toutput]):
+    """Outputs of QuantizedMatMulWithBiasAndReluAndRequantize, as `quantized_mat_mul_with_bias_and_relu_and_requantize` returns them."""
+
+    out: Output[Toutput]
+    min_out: Output[TFloat32]
+    max_out: Output[TFloat32]
+
+
 class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
     """TensorFlow's `QuantizedMatMulWithBiasAndReluAndRequantize`: `a`, `b`, `bias`,
     `min_a`, `max_a`, `min_b`, `max_b`, `min_freezed_output`, `max_freezed_output`
@@ -88,6 +109,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
     min_out: Output[TFloat32]
     max_out: Output[TFloat32]
     Inputs = QuantizedMatMulWithBiasAndReluAndRequantizeInputs
+    Outputs = QuantizedMatMulWithBiasAndReluAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedMatMulWithBiasAndReluAndRequantize.
@@ -200,15 +222,15 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBiasAndReluAndRequantize[Uoutput] = (
-            QuantizedMatMulWithBiasAndReluAndRequantize()
+        op: QuantizedMatMulWithBiasAndReluAndRequantize[Uoutput] = new(
+            QuantizedMatMulWithBiasAndReluAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out, op.min_out, op.max_out = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndReluAndRequantize",
                     None,
                     a,
@@ -230,8 +252,8 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
                     opts.input_quant_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -251,7 +273,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
                 "transpose_b": opts.transpose_b,
                 "input_quant_mode": opts.input_quant_mode,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -271,12 +293,12 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndReluAndRequantize[TQuint8]: ...
+) -> QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[TQuint8]: ...
 
 
 @overload
@@ -291,14 +313,15 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndReluAndRequantize[Uoutput]: ...
+) -> QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]: ...
 
 
+@explained
 def quantized_mat_mul_with_bias_and_relu_and_requantize(
     a: Operand[U1],
     b: Operand[U2],
@@ -310,30 +333,69 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndReluAndRequantize[Uoutput]:
-    """`QuantizedMatMulWithBiasAndReluAndRequantize.create` in the current scope,
-    with QuantizedMatMulWithBiasAndReluAndRequantize.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]:
+    """The outputs of `QuantizedMatMulWithBiasAndReluAndRequantize.create` in the
+    current scope, with QuantizedMatMulWithBiasAndReluAndRequantize.Options as
+    keywords.
     """
-    return QuantizedMatMulWithBiasAndReluAndRequantize.create(
-        Scope.current(name),
-        a,
-        b,
-        bias,
-        min_a,
-        max_a,
-        min_b,
-        max_b,
-        min_freezed_output,
-        max_freezed_output,
-        QuantizedMatMulWithBiasAndReluAndRequantize.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            input_quant_mode=input_quant_mode,
+    if _unknown:
+        raise QuantizedMatMulWithBiasAndReluAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = QuantizedMatMulWithBiasAndReluAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedMatMulWithBiasAndReluAndRequantize",
+                    name,
+                    a,
+                    b,
+                    bias,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    min_freezed_output,
+                    max_freezed_output,
+                    "Toutput",
+                    as_dtype(Toutput),
+                    "transpose_a",
+                    flags[transpose_a],
+                    "transpose_b",
+                    flags[transpose_b],
+                    "input_quant_mode",
+                    input_quant_mode,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMatMulWithBiasAndReluAndRequantize._call(
+        name,
+        (
+            a,
+            b,
+            bias,
+            min_a,
+            max_a,
+            min_b,
+            max_b,
+            min_freezed_output,
+            max_freezed_output,
         ),
-        Toutput=Toutput,
+        {
+            "Toutput": Toutput,
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "input_quant_mode": input_quant_mode,
+        },
+        fast_path_error,
     )
+    return _result

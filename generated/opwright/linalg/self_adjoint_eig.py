@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -34,7 +43,7 @@ class SelfAdjointEigInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SelfAdjointEig(Op, Generic[T]):
+class SelfAdjointEig(TensorOp[T]):
     """TensorFlow's `SelfAdjointEig`: `input` -> `output`.
 
     TensorFlow's own text: `SelfAdjointEig.tensorflow_doc()`.
@@ -56,9 +65,6 @@ class SelfAdjointEig(Op, Generic[T]):
     def inputs(self) -> SelfAdjointEigInputs[T]:
         return SelfAdjointEigInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
@@ -74,23 +80,35 @@ class SelfAdjointEig(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SelfAdjointEig[U] = SelfAdjointEig()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "SelfAdjointEig", None, input)
+        op: SelfAdjointEig[U] = new(SelfAdjointEig)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "SelfAdjointEig", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated(
     "SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
     category=None,
 )
+@explained
 def self_adjoint_eig(
-    input: Operand[U], *, name: str | None = None
-) -> SelfAdjointEig[U]:
-    """`SelfAdjointEig.create` in the current scope."""
-    return SelfAdjointEig.create(Scope.current(name), input)
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `SelfAdjointEig.create` in the current scope."""
+    if _unknown:
+        raise SelfAdjointEig._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SelfAdjointEig", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SelfAdjointEig._call(name, (input,), {}, fast_path_error)
+    return _result

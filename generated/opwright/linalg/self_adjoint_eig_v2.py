@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["SelfAdjointEigV2", "self_adjoint_eig_v2"]
+__all__ = ["SelfAdjointEigV2", "SelfAdjointEigV2Outputs", "self_adjoint_eig_v2"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -36,6 +47,13 @@ class SelfAdjointEigV2Inputs(OpInputs, Generic[U]):
     input: Output[U]
     compute_v: bool
     T: DType
+
+
+class SelfAdjointEigV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of SelfAdjointEigV2, as `self_adjoint_eig_v2` returns them."""
+
+    e: Output[T]
+    v: Output[T]
 
 
 class SelfAdjointEigV2(Op, Generic[T]):
@@ -55,6 +73,7 @@ class SelfAdjointEigV2(Op, Generic[T]):
     e: Output[T]
     v: Output[T]
     Inputs = SelfAdjointEigV2Inputs
+    Outputs = SelfAdjointEigV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of SelfAdjointEigV2.
@@ -94,13 +113,13 @@ class SelfAdjointEigV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SelfAdjointEigV2[U] = SelfAdjointEigV2()
+        op: SelfAdjointEigV2[U] = new(SelfAdjointEigV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.e, op.v = execute(
-                    context._context,
+                    context[CURRENT],
                     "SelfAdjointEigV2",
                     None,
                     input,
@@ -108,21 +127,48 @@ class SelfAdjointEigV2(Op, Generic[T]):
                     opts.compute_v,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"compute_v": opts.compute_v}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input,), {"compute_v": opts.compute_v}, fast_path_error
+        )
 
 
 DEFAULTS = SelfAdjointEigV2.Options()
 MERGE = SelfAdjointEigV2.Options.merge
 
 
+@explained
 def self_adjoint_eig_v2(
-    input: Operand[U], *, compute_v: bool = default(True), name: str | None = None
-) -> SelfAdjointEigV2[U]:
-    """`SelfAdjointEigV2.create` in the current scope, with SelfAdjointEigV2.Options
-    as keywords.
+    input: Operand[U],
+    *,
+    compute_v: bool = True,
+    name: str | None = None,
+    **_unknown: Never,
+) -> SelfAdjointEigV2Outputs[U]:
+    """The outputs of `SelfAdjointEigV2.create` in the current scope, with
+    SelfAdjointEigV2.Options as keywords.
     """
-    return SelfAdjointEigV2.create(
-        Scope.current(name), input, SelfAdjointEigV2.Options(compute_v=compute_v)
+    if _unknown:
+        raise SelfAdjointEigV2._unknown(_unknown)
+    fast_path_error = None
+    _result: SelfAdjointEigV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = SelfAdjointEigV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "SelfAdjointEigV2",
+                    name,
+                    input,
+                    "compute_v",
+                    flags[compute_v],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SelfAdjointEigV2._call(
+        name, (input,), {"compute_v": compute_v}, fast_path_error
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["Svd", "svd"]
+__all__ = ["Svd", "SvdOutputs", "svd"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -37,6 +48,14 @@ class SvdInputs(OpInputs, Generic[U]):
     compute_uv: bool
     full_matrices: bool
     T: DType
+
+
+class SvdOutputs(NamedTuple, Generic[T]):
+    """Outputs of Svd, as `svd` returns them."""
+
+    s: Output[T]
+    u: Output[T]
+    v: Output[T]
 
 
 class Svd(Op, Generic[T]):
@@ -58,6 +77,7 @@ class Svd(Op, Generic[T]):
     u: Output[T]
     v: Output[T]
     Inputs = SvdInputs
+    Outputs = SvdOutputs
 
     class Options(OpOptions):
         """Optional attributes of Svd.
@@ -101,13 +121,13 @@ class Svd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Svd[U] = Svd()
+        op: Svd[U] = new(Svd)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.s, op.u, op.v = execute(
-                    context._context,
+                    context[CURRENT],
                     "Svd",
                     None,
                     input,
@@ -117,13 +137,13 @@ class Svd(Op, Generic[T]):
                     opts.full_matrices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"compute_uv": opts.compute_uv, "full_matrices": opts.full_matrices},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -131,16 +151,43 @@ DEFAULTS = Svd.Options()
 MERGE = Svd.Options.merge
 
 
+@explained
 def svd(
     input: Operand[U],
     *,
-    compute_uv: bool = default(True),
-    full_matrices: bool = default(False),
+    compute_uv: bool = True,
+    full_matrices: bool = False,
     name: str | None = None,
-) -> Svd[U]:
-    """`Svd.create` in the current scope, with Svd.Options as keywords."""
-    return Svd.create(
-        Scope.current(name),
-        input,
-        Svd.Options(compute_uv=compute_uv, full_matrices=full_matrices),
+    **_unknown: Never,
+) -> SvdOutputs[U]:
+    """The outputs of `Svd.create` in the current scope, with Svd.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Svd._unknown(_unknown)
+    fast_path_error = None
+    _result: SvdOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SvdOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "Svd",
+                    name,
+                    input,
+                    "compute_uv",
+                    flags[compute_uv],
+                    "full_matrices",
+                    flags[full_matrices],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Svd._call(
+        name,
+        (input,),
+        {"compute_uv": compute_uv, "full_matrices": full_matrices},
+        fast_path_error,
     )
+    return _result

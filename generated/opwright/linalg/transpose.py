@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["Transpose", "transpose"]
 
@@ -29,7 +46,7 @@ class TransposeInputs(OpInputs, Generic[U]):
     Tperm: DType
 
 
-class Transpose(Op, Generic[T]):
+class Transpose(TensorOp[T]):
     """TensorFlow's `Transpose`: `x`, `perm` -> `y`.
 
     TensorFlow's own text: `Transpose.tensorflow_doc()`.
@@ -49,11 +66,8 @@ class Transpose(Op, Generic[T]):
     def inputs(self) -> TransposeInputs[T]:
         return TransposeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], perm: Operand[Uperm]) -> Transpose[U]:
+    def create(scope: Scope, x: AnyOperand[U], perm: Operand[Uperm]) -> Transpose[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,19 +78,35 @@ class Transpose(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Transpose[U] = Transpose()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Transpose", None, x, perm)
+        op: Transpose[U] = new(Transpose)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Transpose", None, x, perm)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, perm), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, perm), {}, fast_path_error)
 
 
+@explained
 def transpose(
-    x: Operand[U], perm: Operand[Uperm], *, name: str | None = None
-) -> Transpose[U]:
-    """`Transpose.create` in the current scope."""
-    return Transpose.create(Scope.current(name), x, perm)
+    x: AnyOperand[U],
+    perm: Operand[Uperm],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`y` of `Transpose.create` in the current scope."""
+    if _unknown:
+        raise Transpose._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Transpose", name, x, perm)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Transpose._call(name, (x, perm), {}, fast_path_error)
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TComplex,
         TFloat32,
         TFloat64,
@@ -37,7 +47,7 @@ class TridiagonalMatMulInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class TridiagonalMatMul(Op, Generic[T]):
+class TridiagonalMatMul(TensorOp[T]):
     """TensorFlow's `TridiagonalMatMul`: `superdiag`, `maindiag`, `subdiag`, `rhs` ->
     `output`.
 
@@ -58,16 +68,13 @@ class TridiagonalMatMul(Op, Generic[T]):
     def inputs(self) -> TridiagonalMatMulInputs[T]:
         return TridiagonalMatMulInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         superdiag: Operand[U],
-        maindiag: Operand[U],
-        subdiag: Operand[U],
-        rhs: Operand[U],
+        maindiag: SameOperand[U],
+        subdiag: SameOperand[U],
+        rhs: SameOperand[U],
     ) -> TridiagonalMatMul[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -81,12 +88,12 @@ class TridiagonalMatMul(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TridiagonalMatMul[U] = TridiagonalMatMul()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TridiagonalMatMul[U] = new(TridiagonalMatMul)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TridiagonalMatMul",
                     None,
                     superdiag,
@@ -95,20 +102,43 @@ class TridiagonalMatMul(Op, Generic[T]):
                     rhs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (superdiag, maindiag, subdiag, rhs), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (superdiag, maindiag, subdiag, rhs), {}, fast_path_error
+        )
 
 
+@explained
 def tridiagonal_mat_mul(
     superdiag: Operand[U],
-    maindiag: Operand[U],
-    subdiag: Operand[U],
-    rhs: Operand[U],
+    maindiag: SameOperand[U],
+    subdiag: SameOperand[U],
+    rhs: SameOperand[U],
     *,
     name: str | None = None,
-) -> TridiagonalMatMul[U]:
-    """`TridiagonalMatMul.create` in the current scope."""
-    return TridiagonalMatMul.create(
-        Scope.current(name), superdiag, maindiag, subdiag, rhs
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `TridiagonalMatMul.create` in the current scope."""
+    if _unknown:
+        raise TridiagonalMatMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TridiagonalMatMul",
+                name,
+                superdiag,
+                maindiag,
+                subdiag,
+                rhs,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TridiagonalMatMul._call(
+        name, (superdiag, maindiag, subdiag, rhs), {}, fast_path_error
     )
+    return _result

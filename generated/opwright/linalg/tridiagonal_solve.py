@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TComplex,
         TFloat32,
         TFloat64,
@@ -39,7 +51,7 @@ class TridiagonalSolveInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class TridiagonalSolve(Op, Generic[T]):
+class TridiagonalSolve(TensorOp[T]):
     """TensorFlow's `TridiagonalSolve`: `diagonals`, `rhs` -> `output`.
 
     TensorFlow's own text: `TridiagonalSolve.tensorflow_doc()`.
@@ -87,12 +99,9 @@ class TridiagonalSolve(Op, Generic[T]):
     def inputs(self) -> TridiagonalSolveInputs[T]:
         return TridiagonalSolveInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, diagonals: Operand[U], rhs: Operand[U], *options: Options
+        scope: Scope, diagonals: Operand[U], rhs: SameOperand[U], *options: Options
     ) -> TridiagonalSolve[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -105,13 +114,13 @@ class TridiagonalSolve(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TridiagonalSolve[U] = TridiagonalSolve()
+        op: TridiagonalSolve[U] = new(TridiagonalSolve)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TridiagonalSolve",
                     None,
                     diagonals,
@@ -122,8 +131,8 @@ class TridiagonalSolve(Op, Generic[T]):
                     opts.perturb_singular,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (diagonals, rhs),
@@ -131,7 +140,7 @@ class TridiagonalSolve(Op, Generic[T]):
                 "partial_pivoting": opts.partial_pivoting,
                 "perturb_singular": opts.perturb_singular,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,22 +148,43 @@ DEFAULTS = TridiagonalSolve.Options()
 MERGE = TridiagonalSolve.Options.merge
 
 
+@explained
 def tridiagonal_solve(
     diagonals: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     *,
-    partial_pivoting: bool = default(True),
-    perturb_singular: bool = default(False),
+    partial_pivoting: bool = True,
+    perturb_singular: bool = False,
     name: str | None = None,
-) -> TridiagonalSolve[U]:
-    """`TridiagonalSolve.create` in the current scope, with TridiagonalSolve.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `TridiagonalSolve.create` in the current scope, with
+    TridiagonalSolve.Options as keywords.
     """
-    return TridiagonalSolve.create(
-        Scope.current(name),
-        diagonals,
-        rhs,
-        TridiagonalSolve.Options(
-            partial_pivoting=partial_pivoting, perturb_singular=perturb_singular
-        ),
+    if _unknown:
+        raise TridiagonalSolve._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TridiagonalSolve",
+                name,
+                diagonals,
+                rhs,
+                "partial_pivoting",
+                flags[partial_pivoting],
+                "perturb_singular",
+                flags[perturb_singular],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TridiagonalSolve._call(
+        name,
+        (diagonals, rhs),
+        {"partial_pivoting": partial_pivoting, "perturb_singular": perturb_singular},
+        fast_path_error,
     )
+    return _result

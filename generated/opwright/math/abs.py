@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class AbsInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Abs(Op, Generic[T]):
+class Abs(TensorOp[T]):
     """TensorFlow's `Abs`: `x` -> `y`.
 
     TensorFlow's own text: `Abs.tensorflow_doc()`.
@@ -53,9 +62,6 @@ class Abs(Op, Generic[T]):
     def inputs(self) -> AbsInputs[T]:
         return AbsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Abs[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -67,17 +73,29 @@ class Abs(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Abs[U] = Abs()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Abs", None, x)
+        op: Abs[U] = new(Abs)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Abs", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def abs(x: Operand[U], *, name: str | None = None) -> Abs[U]:
-    """`Abs.create` in the current scope."""
-    return Abs.create(Scope.current(name), x)
+@explained
+def abs(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Abs.create` in the current scope."""
+    if _unknown:
+        raise Abs._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Abs", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Abs._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,15 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_shape,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -38,7 +48,7 @@ class AccumulateNV2Inputs(OpInputs, Generic[U]):
     shape: TensorShape
 
 
-class AccumulateNV2(Op, Generic[T]):
+class AccumulateNV2(TensorOp[T]):
     """TensorFlow's `AccumulateNV2`: `inputs` -> `sum`.
 
     TensorFlow's own text: `AccumulateNV2.tensorflow_doc()`.
@@ -61,9 +71,6 @@ class AccumulateNV2(Op, Generic[T]):
     def inputs(self) -> AccumulateNV2Inputs[T]:
         return AccumulateNV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.sum
-
     @staticmethod
     def create(
         scope: Scope, inputs: Sequence[Operand[U]], shape: ShapeLike
@@ -78,21 +85,49 @@ class AccumulateNV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AccumulateNV2[U] = AccumulateNV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AccumulateNV2[U] = new(AccumulateNV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sum = execute(
-                    context._context, "AccumulateNV2", None, inputs, "shape", shape
+                    context[CURRENT],
+                    "AccumulateNV2",
+                    None,
+                    inputs,
+                    "shape",
+                    as_shape(shape),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs,), {"shape": shape}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (inputs,), {"shape": shape}, fast_path_error)
 
 
+@explained
 def accumulate_n_v2(
-    inputs: Sequence[Operand[U]], shape: ShapeLike, *, name: str | None = None
-) -> AccumulateNV2[U]:
-    """`AccumulateNV2.create` in the current scope."""
-    return AccumulateNV2.create(Scope.current(name), inputs, shape)
+    inputs: Sequence[Operand[U]],
+    shape: ShapeLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`sum` of `AccumulateNV2.create` in the current scope."""
+    if _unknown:
+        raise AccumulateNV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AccumulateNV2",
+                name,
+                inputs,
+                "shape",
+                as_shape(shape),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AccumulateNV2._call(name, (inputs,), {"shape": shape}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInexact
 
 __all__ = ["Acosh", "acosh"]
 
@@ -26,7 +35,7 @@ class AcoshInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Acosh(Op, Generic[T]):
+class Acosh(TensorOp[T]):
     """TensorFlow's `Acosh`: `x` -> `y`.
 
     TensorFlow's own text: `Acosh.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Acosh(Op, Generic[T]):
     def inputs(self) -> AcoshInputs[T]:
         return AcoshInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Acosh[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Acosh(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Acosh[U] = Acosh()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Acosh", None, x)
+        op: Acosh[U] = new(Acosh)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Acosh", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def acosh(x: Operand[U], *, name: str | None = None) -> Acosh[U]:
-    """`Acosh.create` in the current scope."""
-    return Acosh.create(Scope.current(name), x)
+@explained
+def acosh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Acosh.create` in the current scope."""
+    if _unknown:
+        raise Acosh._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Acosh", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Acosh._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
+        SameAnyOperand,
         TInexact,
         TSigned,
         TString,
@@ -36,7 +46,7 @@ class AddInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Add(Op, Generic[T]):
+class Add(TensorOp[T]):
     """TensorFlow's `Add`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Add.tensorflow_doc()`.
@@ -57,11 +67,8 @@ class Add(Op, Generic[T]):
     def inputs(self) -> AddInputs[T]:
         return AddInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Add[U]:
+    def create(scope: Scope, x: AnyOperand[U], y: SameAnyOperand[U]) -> Add[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -72,17 +79,35 @@ class Add(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Add[U] = Add()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Add", None, x, y)
+        op: Add[U] = new(Add)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Add", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def add(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Add[U]:
-    """`Add.create` in the current scope."""
-    return Add.create(Scope.current(name), x, y)
+@explained
+def add(
+    x: AnyOperand[U],
+    y: SameAnyOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`z` of `Add.create` in the current scope."""
+    if _unknown:
+        raise Add._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Add", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Add._call(name, (x, y), {}, fast_path_error)
+    return _result

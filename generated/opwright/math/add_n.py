@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -36,7 +45,7 @@ class AddNInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class AddN(Op, Generic[T]):
+class AddN(TensorOp[T]):
     """TensorFlow's `AddN`: `inputs` -> `sum`.
 
     TensorFlow's own text: `AddN.tensorflow_doc()`.
@@ -60,9 +69,6 @@ class AddN(Op, Generic[T]):
     def inputs(self) -> AddNInputs[T]:
         return AddNInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.sum
-
     @staticmethod
     def create(scope: Scope, inputs: Sequence[Operand[U]]) -> AddN[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -74,17 +80,31 @@ class AddN(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AddN[U] = AddN()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.sum = execute(context._context, "AddN", None, inputs)
+        op: AddN[U] = new(AddN)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.sum = execute(context[CURRENT], "AddN", None, inputs)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (inputs,), {}, fast_path_error)
 
 
-def add_n(inputs: Sequence[Operand[U]], *, name: str | None = None) -> AddN[U]:
-    """`AddN.create` in the current scope."""
-    return AddN.create(Scope.current(name), inputs)
+@explained
+def add_n(
+    inputs: Sequence[Operand[U]], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`sum` of `AddN.create` in the current scope."""
+    if _unknown:
+        raise AddN._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "AddN", name, inputs)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AddN._call(name, (inputs,), {}, fast_path_error)
+    return _result

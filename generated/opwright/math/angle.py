@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +47,7 @@ class AngleInputs(OpInputs):
     Tout: DType
 
 
-class Angle(Op, Generic[Tout]):
+class Angle(TensorOp[Tout]):
     """TensorFlow's `Angle`: `input` -> `output`.
 
     TensorFlow's own text: `Angle.tensorflow_doc()`.
@@ -58,9 +68,6 @@ class Angle(Op, Generic[Tout]):
     @property
     def inputs(self) -> AngleInputs:
         return AngleInputs(self)
-
-    def as_output(self) -> Output[Tout]:
-        return self.output
 
     @overload
     @staticmethod
@@ -88,36 +95,51 @@ class Angle(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Angle[Uout] = Angle()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Angle[Uout] = new(Angle)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "Angle", None, input, "Tout", as_dtype(Tout)
+                    context[CURRENT], "Angle", None, input, "Tout", as_dtype(Tout)
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"Tout": Tout}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"Tout": Tout}, fast_path_error)
 
 
 @overload
 def angle(
     input: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
-) -> Angle[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
 def angle(
     input: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
-) -> Angle[Uout]: ...
+) -> Output[Uout]: ...
 
 
+@explained
 def angle(
     input: Operand[U],
     *,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
-) -> Angle[Uout]:
-    """`Angle.create` in the current scope."""
-    return Angle.create(Scope.current(name), input, Tout=Tout)
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `Angle.create` in the current scope."""
+    if _unknown:
+        raise Angle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "Angle", name, input, "Tout", as_dtype(Tout)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Angle._call(name, (input,), {"Tout": Tout}, fast_path_error)
+    return _result

@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TNumber,
+    )
     from typing_extensions import Self
 
 __all__ = ["ApproximateEqual", "approximate_equal"]
@@ -29,7 +47,7 @@ class ApproximateEqualInputs(OpInputs):
     tolerance: float
 
 
-class ApproximateEqual(Op):
+class ApproximateEqual(TensorOp[TBool]):
     """TensorFlow's `ApproximateEqual`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `ApproximateEqual.tensorflow_doc()`.
@@ -72,12 +90,9 @@ class ApproximateEqual(Op):
     def inputs(self) -> ApproximateEqualInputs:
         return ApproximateEqualInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], y: Operand[U], *options: Options
+        scope: Scope, x: Operand[U], y: SameOperand[U], *options: Options
     ) -> ApproximateEqual:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -90,13 +105,13 @@ class ApproximateEqual(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApproximateEqual = ApproximateEqual()
+        op: ApproximateEqual = new(ApproximateEqual)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.z = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApproximateEqual",
                     None,
                     x,
@@ -105,25 +120,40 @@ class ApproximateEqual(Op):
                     opts.tolerance,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {"tolerance": opts.tolerance}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {"tolerance": opts.tolerance}, fast_path_error)
 
 
 DEFAULTS = ApproximateEqual.Options()
 MERGE = ApproximateEqual.Options.merge
 
 
+@explained
 def approximate_equal(
     x: Operand[U],
-    y: Operand[U],
+    y: SameOperand[U],
     *,
-    tolerance: float = default(1e-05),
+    tolerance: float = 1e-05,
     name: str | None = None,
-) -> ApproximateEqual:
-    """`ApproximateEqual.create` in the current scope, with ApproximateEqual.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`z` of `ApproximateEqual.create` in the current scope, with
+    ApproximateEqual.Options as keywords.
     """
-    return ApproximateEqual.create(
-        Scope.current(name), x, y, ApproximateEqual.Options(tolerance=tolerance)
+    if _unknown:
+        raise ApproximateEqual._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ApproximateEqual", name, x, y, "tolerance", tolerance
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApproximateEqual._call(
+        name, (x, y), {"tolerance": tolerance}, fast_path_error
     )
+    return _result

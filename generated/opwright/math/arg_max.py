@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -48,7 +58,7 @@ class ArgMaxInputs(OpInputs):
     output_type: DType
 
 
-class ArgMax(Op, Generic[OutputType]):
+class ArgMax(TensorOp[OutputType]):
     """TensorFlow's `ArgMax`: `input`, `dimension` -> `output`.
 
     TensorFlow's own text: `ArgMax.tensorflow_doc()`.
@@ -72,9 +82,6 @@ class ArgMax(Op, Generic[OutputType]):
     @property
     def inputs(self) -> ArgMaxInputs:
         return ArgMaxInputs(self)
-
-    def as_output(self) -> Output[OutputType]:
-        return self.output
 
     @overload
     @staticmethod
@@ -115,12 +122,12 @@ class ArgMax(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ArgMax[UOutputType] = ArgMax()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ArgMax[UOutputType] = new(ArgMax)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ArgMax",
                     None,
                     input,
@@ -129,10 +136,10 @@ class ArgMax(Op, Generic[OutputType]):
                     as_dtype(output_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, dimension), {"output_type": output_type}, refusal
+            scope, (input, dimension), {"output_type": output_type}, fast_path_error
         )
 
 
@@ -143,7 +150,7 @@ def arg_max(
     *,
     output_type: type[TInt64] = TInt64,
     name: str | None = None,
-) -> ArgMax[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
@@ -153,15 +160,38 @@ def arg_max(
     *,
     output_type: type[UOutputType] | DTypeLike,
     name: str | None = None,
-) -> ArgMax[UOutputType]: ...
+) -> Output[UOutputType]: ...
 
 
+@explained
 def arg_max(
     input: Operand[U],
     dimension: Operand[Uidx],
     *,
     output_type: type[UOutputType] | DTypeLike = "int64",
     name: str | None = None,
-) -> ArgMax[UOutputType]:
-    """`ArgMax.create` in the current scope."""
-    return ArgMax.create(Scope.current(name), input, dimension, output_type=output_type)
+    **_unknown: Never,
+) -> Output[UOutputType]:
+    """`output` of `ArgMax.create` in the current scope."""
+    if _unknown:
+        raise ArgMax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutputType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ArgMax",
+                name,
+                input,
+                dimension,
+                "output_type",
+                as_dtype(output_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ArgMax._call(
+        name, (input, dimension), {"output_type": output_type}, fast_path_error
+    )
+    return _result

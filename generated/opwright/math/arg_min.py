@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -42,7 +52,7 @@ class ArgMinInputs(OpInputs):
     output_type: DType
 
 
-class ArgMin(Op, Generic[OutputType]):
+class ArgMin(TensorOp[OutputType]):
     """TensorFlow's `ArgMin`: `input`, `dimension` -> `output`.
 
     TensorFlow's own text: `ArgMin.tensorflow_doc()`.
@@ -66,9 +76,6 @@ class ArgMin(Op, Generic[OutputType]):
     @property
     def inputs(self) -> ArgMinInputs:
         return ArgMinInputs(self)
-
-    def as_output(self) -> Output[OutputType]:
-        return self.output
 
     @overload
     @staticmethod
@@ -109,12 +116,12 @@ class ArgMin(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ArgMin[UOutputType] = ArgMin()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ArgMin[UOutputType] = new(ArgMin)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ArgMin",
                     None,
                     input,
@@ -123,10 +130,10 @@ class ArgMin(Op, Generic[OutputType]):
                     as_dtype(output_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, dimension), {"output_type": output_type}, refusal
+            scope, (input, dimension), {"output_type": output_type}, fast_path_error
         )
 
 
@@ -137,7 +144,7 @@ def arg_min(
     *,
     output_type: type[TInt64] = TInt64,
     name: str | None = None,
-) -> ArgMin[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
@@ -147,15 +154,38 @@ def arg_min(
     *,
     output_type: type[UOutputType] | DTypeLike,
     name: str | None = None,
-) -> ArgMin[UOutputType]: ...
+) -> Output[UOutputType]: ...
 
 
+@explained
 def arg_min(
     input: Operand[U],
     dimension: Operand[Uidx],
     *,
     output_type: type[UOutputType] | DTypeLike = "int64",
     name: str | None = None,
-) -> ArgMin[UOutputType]:
-    """`ArgMin.create` in the current scope."""
-    return ArgMin.create(Scope.current(name), input, dimension, output_type=output_type)
+    **_unknown: Never,
+) -> Output[UOutputType]:
+    """`output` of `ArgMin.create` in the current scope."""
+    if _unknown:
+        raise ArgMin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutputType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ArgMin",
+                name,
+                input,
+                dimension,
+                "output_type",
+                as_dtype(output_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ArgMin._call(
+        name, (input, dimension), {"output_type": output_type}, fast_path_error
+    )
+    return _result

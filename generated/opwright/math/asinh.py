@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInexact
 
 __all__ = ["Asinh", "asinh"]
 
@@ -26,7 +35,7 @@ class AsinhInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Asinh(Op, Generic[T]):
+class Asinh(TensorOp[T]):
     """TensorFlow's `Asinh`: `x` -> `y`.
 
     TensorFlow's own text: `Asinh.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Asinh(Op, Generic[T]):
     def inputs(self) -> AsinhInputs[T]:
         return AsinhInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Asinh[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Asinh(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Asinh[U] = Asinh()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Asinh", None, x)
+        op: Asinh[U] = new(Asinh)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Asinh", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def asinh(x: Operand[U], *, name: str | None = None) -> Asinh[U]:
-    """`Asinh.create` in the current scope."""
-    return Asinh.create(Scope.current(name), x)
+@explained
+def asinh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Asinh.create` in the current scope."""
+    if _unknown:
+        raise Asinh._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Asinh", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Asinh._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["Atan2", "atan2"]
 
@@ -27,7 +43,7 @@ class Atan2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Atan2(Op, Generic[T]):
+class Atan2(TensorOp[T]):
     """TensorFlow's `Atan2`: `y`, `x` -> `z`.
 
     TensorFlow's own text: `Atan2.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class Atan2(Op, Generic[T]):
     def inputs(self) -> Atan2Inputs[T]:
         return Atan2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, y: Operand[U], x: Operand[U]) -> Atan2[U]:
+    def create(scope: Scope, y: Operand[U], x: SameOperand[U]) -> Atan2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class Atan2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Atan2[U] = Atan2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Atan2", None, y, x)
+        op: Atan2[U] = new(Atan2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Atan2", None, y, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (y, x), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (y, x), {}, fast_path_error)
 
 
-def atan2(y: Operand[U], x: Operand[U], *, name: str | None = None) -> Atan2[U]:
-    """`Atan2.create` in the current scope."""
-    return Atan2.create(Scope.current(name), y, x)
+@explained
+def atan2(
+    y: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Atan2.create` in the current scope."""
+    if _unknown:
+        raise Atan2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Atan2", name, y, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Atan2._call(name, (y, x), {}, fast_path_error)
+    return _result

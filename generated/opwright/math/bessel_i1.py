@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["BesselI1", "bessel_i1"]
 
@@ -26,7 +35,7 @@ class BesselI1Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BesselI1(Op, Generic[T]):
+class BesselI1(TensorOp[T]):
     """TensorFlow's `BesselI1`: `x` -> `y`.
 
     TensorFlow's own text: `BesselI1.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class BesselI1(Op, Generic[T]):
     def inputs(self) -> BesselI1Inputs[T]:
         return BesselI1Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> BesselI1[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class BesselI1(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BesselI1[U] = BesselI1()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "BesselI1", None, x)
+        op: BesselI1[U] = new(BesselI1)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "BesselI1", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def bessel_i1(x: Operand[U], *, name: str | None = None) -> BesselI1[U]:
-    """`BesselI1.create` in the current scope."""
-    return BesselI1.create(Scope.current(name), x)
+@explained
+def bessel_i1(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `BesselI1.create` in the current scope."""
+    if _unknown:
+        raise BesselI1._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BesselI1", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BesselI1._call(name, (x,), {}, fast_path_error)
+    return _result

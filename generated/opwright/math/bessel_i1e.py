@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["BesselI1e", "bessel_i1e"]
 
@@ -26,7 +35,7 @@ class BesselI1eInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BesselI1e(Op, Generic[T]):
+class BesselI1e(TensorOp[T]):
     """TensorFlow's `BesselI1e`: `x` -> `y`.
 
     TensorFlow's own text: `BesselI1e.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class BesselI1e(Op, Generic[T]):
     def inputs(self) -> BesselI1eInputs[T]:
         return BesselI1eInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> BesselI1e[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class BesselI1e(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BesselI1e[U] = BesselI1e()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "BesselI1e", None, x)
+        op: BesselI1e[U] = new(BesselI1e)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "BesselI1e", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def bessel_i1e(x: Operand[U], *, name: str | None = None) -> BesselI1e[U]:
-    """`BesselI1e.create` in the current scope."""
-    return BesselI1e.create(Scope.current(name), x)
+@explained
+def bessel_i1e(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `BesselI1e.create` in the current scope."""
+    if _unknown:
+        raise BesselI1e._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BesselI1e", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BesselI1e._call(name, (x,), {}, fast_path_error)
+    return _result

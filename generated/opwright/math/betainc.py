@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -35,7 +45,7 @@ class BetaincInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Betainc(Op, Generic[T]):
+class Betainc(TensorOp[T]):
     """TensorFlow's `Betainc`: `a`, `b`, `x` -> `z`.
 
     TensorFlow's own text: `Betainc.tensorflow_doc()`.
@@ -55,11 +65,10 @@ class Betainc(Op, Generic[T]):
     def inputs(self) -> BetaincInputs[T]:
         return BetaincInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, a: Operand[U], b: Operand[U], x: Operand[U]) -> Betainc[U]:
+    def create(
+        scope: Scope, a: Operand[U], b: SameOperand[U], x: SameOperand[U]
+    ) -> Betainc[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -71,19 +80,36 @@ class Betainc(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Betainc[U] = Betainc()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Betainc", None, a, b, x)
+        op: Betainc[U] = new(Betainc)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Betainc", None, a, b, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, b, x), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, b, x), {}, fast_path_error)
 
 
+@explained
 def betainc(
-    a: Operand[U], b: Operand[U], x: Operand[U], *, name: str | None = None
-) -> Betainc[U]:
-    """`Betainc.create` in the current scope."""
-    return Betainc.create(Scope.current(name), a, b, x)
+    a: Operand[U],
+    b: SameOperand[U],
+    x: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`z` of `Betainc.create` in the current scope."""
+    if _unknown:
+        raise Betainc._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Betainc", name, a, b, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Betainc._call(name, (a, b, x), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -37,7 +46,7 @@ class BincountInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Bincount(Op, Generic[T]):
+class Bincount(TensorOp[T]):
     """TensorFlow's `Bincount`: `arr`, `size`, `weights` -> `bins`.
 
     TensorFlow's own text: `Bincount.tensorflow_doc()`.
@@ -57,9 +66,6 @@ class Bincount(Op, Generic[T]):
     def inputs(self) -> BincountInputs[T]:
         return BincountInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.bins
-
     @staticmethod
     def create(
         scope: Scope, arr: Operand[TInt32], size: Operand[TInt32], weights: Operand[U]
@@ -75,25 +81,38 @@ class Bincount(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Bincount[U] = Bincount()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Bincount[U] = new(Bincount)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.bins = execute(
-                    context._context, "Bincount", None, arr, size, weights
+                    context[CURRENT], "Bincount", None, arr, size, weights
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (arr, size, weights), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (arr, size, weights), {}, fast_path_error)
 
 
+@explained
 def bincount(
     arr: Operand[TInt32],
     size: Operand[TInt32],
     weights: Operand[U],
     *,
     name: str | None = None,
-) -> Bincount[U]:
-    """`Bincount.create` in the current scope."""
-    return Bincount.create(Scope.current(name), arr, size, weights)
+    **_unknown: Never,
+) -> Output[U]:
+    """`bins` of `Bincount.create` in the current scope."""
+    if _unknown:
+        raise Bincount._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Bincount", name, arr, size, weights)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Bincount._call(name, (arr, size, weights), {}, fast_path_error)
+    return _result

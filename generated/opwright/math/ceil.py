@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Ceil", "ceil"]
 
@@ -26,7 +35,7 @@ class CeilInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Ceil(Op, Generic[T]):
+class Ceil(TensorOp[T]):
     """TensorFlow's `Ceil`: `x` -> `y`.
 
     TensorFlow's own text: `Ceil.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Ceil(Op, Generic[T]):
     def inputs(self) -> CeilInputs[T]:
         return CeilInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Ceil[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Ceil(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Ceil[U] = Ceil()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Ceil", None, x)
+        op: Ceil[U] = new(Ceil)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Ceil", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def ceil(x: Operand[U], *, name: str | None = None) -> Ceil[U]:
-    """`Ceil.create` in the current scope."""
-    return Ceil.create(Scope.current(name), x)
+@explained
+def ceil(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Ceil.create` in the current scope."""
+    if _unknown:
+        raise Ceil._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Ceil", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Ceil._call(name, (x,), {}, fast_path_error)
+    return _result

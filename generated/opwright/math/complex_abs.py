@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +47,7 @@ class ComplexAbsInputs(OpInputs):
     Tout: DType
 
 
-class ComplexAbs(Op, Generic[Tout]):
+class ComplexAbs(TensorOp[Tout]):
     """TensorFlow's `ComplexAbs`: `x` -> `y`.
 
     TensorFlow's own text: `ComplexAbs.tensorflow_doc()`.
@@ -58,9 +68,6 @@ class ComplexAbs(Op, Generic[Tout]):
     @property
     def inputs(self) -> ComplexAbsInputs:
         return ComplexAbsInputs(self)
-
-    def as_output(self) -> Output[Tout]:
-        return self.y
 
     @overload
     @staticmethod
@@ -88,33 +95,51 @@ class ComplexAbs(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ComplexAbs[Uout] = ComplexAbs()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ComplexAbs[Uout] = new(ComplexAbs)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context._context, "ComplexAbs", None, x, "Tout", as_dtype(Tout)
+                    context[CURRENT], "ComplexAbs", None, x, "Tout", as_dtype(Tout)
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {"Tout": Tout}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {"Tout": Tout}, fast_path_error)
 
 
 @overload
 def complex_abs(
     x: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
-) -> ComplexAbs[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
 def complex_abs(
     x: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
-) -> ComplexAbs[Uout]: ...
+) -> Output[Uout]: ...
 
 
+@explained
 def complex_abs(
-    x: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32", name: str | None = None
-) -> ComplexAbs[Uout]:
-    """`ComplexAbs.create` in the current scope."""
-    return ComplexAbs.create(Scope.current(name), x, Tout=Tout)
+    x: Operand[U],
+    *,
+    Tout: type[Uout] | DTypeLike = "float32",
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`y` of `ComplexAbs.create` in the current scope."""
+    if _unknown:
+        raise ComplexAbs._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ComplexAbs", name, x, "Tout", as_dtype(Tout)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ComplexAbs._call(name, (x,), {"Tout": Tout}, fast_path_error)
+    return _result

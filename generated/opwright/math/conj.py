@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class ConjInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Conj(Op, Generic[T]):
+class Conj(TensorOp[T]):
     """TensorFlow's `Conj`: `input` -> `output`.
 
     TensorFlow's own text: `Conj.tensorflow_doc()`.
@@ -53,9 +62,6 @@ class Conj(Op, Generic[T]):
     def inputs(self) -> ConjInputs[T]:
         return ConjInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U]) -> Conj[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -67,17 +73,29 @@ class Conj(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conj[U] = Conj()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "Conj", None, input)
+        op: Conj[U] = new(Conj)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "Conj", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def conj(input: Operand[U], *, name: str | None = None) -> Conj[U]:
-    """`Conj.create` in the current scope."""
-    return Conj.create(Scope.current(name), input)
+@explained
+def conj(input: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`output` of `Conj.create` in the current scope."""
+    if _unknown:
+        raise Conj._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Conj", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conj._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInexact
 
 __all__ = ["Cos", "cos"]
 
@@ -26,7 +35,7 @@ class CosInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Cos(Op, Generic[T]):
+class Cos(TensorOp[T]):
     """TensorFlow's `Cos`: `x` -> `y`.
 
     TensorFlow's own text: `Cos.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Cos(Op, Generic[T]):
     def inputs(self) -> CosInputs[T]:
         return CosInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Cos[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Cos(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Cos[U] = Cos()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Cos", None, x)
+        op: Cos[U] = new(Cos)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Cos", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def cos(x: Operand[U], *, name: str | None = None) -> Cos[U]:
-    """`Cos.create` in the current scope."""
-    return Cos.create(Scope.current(name), x)
+@explained
+def cos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Cos.create` in the current scope."""
+    if _unknown:
+        raise Cos._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Cos", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Cos._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TNumber,
+    )
     from typing_extensions import Self
 
 __all__ = ["Cumprod", "cumprod"]
@@ -33,7 +51,7 @@ class CumprodInputs(OpInputs, Generic[U]):
     Tidx: DType
 
 
-class Cumprod(Op, Generic[T]):
+class Cumprod(TensorOp[T]):
     """TensorFlow's `Cumprod`: `x`, `axis` -> `out`.
 
     TensorFlow's own text: `Cumprod.tensorflow_doc()`.
@@ -82,9 +100,6 @@ class Cumprod(Op, Generic[T]):
     def inputs(self) -> CumprodInputs[T]:
         return CumprodInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope, x: Operand[U], axis: Operand[Uidx], *options: Options
@@ -100,13 +115,13 @@ class Cumprod(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Cumprod[U] = Cumprod()
+        op: Cumprod[U] = new(Cumprod)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "Cumprod",
                     None,
                     x,
@@ -117,13 +132,13 @@ class Cumprod(Op, Generic[T]):
                     opts.reverse,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, axis),
             {"exclusive": opts.exclusive, "reverse": opts.reverse},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -131,18 +146,40 @@ DEFAULTS = Cumprod.Options()
 MERGE = Cumprod.Options.merge
 
 
+@explained
 def cumprod(
     x: Operand[U],
     axis: Operand[Uidx],
     *,
-    exclusive: bool = default(False),
-    reverse: bool = default(False),
+    exclusive: bool = False,
+    reverse: bool = False,
     name: str | None = None,
-) -> Cumprod[U]:
-    """`Cumprod.create` in the current scope, with Cumprod.Options as keywords."""
-    return Cumprod.create(
-        Scope.current(name),
-        x,
-        axis,
-        Cumprod.Options(exclusive=exclusive, reverse=reverse),
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `Cumprod.create` in the current scope, with Cumprod.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Cumprod._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Cumprod",
+                name,
+                x,
+                axis,
+                "exclusive",
+                flags[exclusive],
+                "reverse",
+                flags[reverse],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Cumprod._call(
+        name, (x, axis), {"exclusive": exclusive, "reverse": reverse}, fast_path_error
     )
+    return _result

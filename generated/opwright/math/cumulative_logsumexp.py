@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -40,7 +51,7 @@ class CumulativeLogsumexpInputs(OpInputs, Generic[U]):
     Tidx: DType
 
 
-class CumulativeLogsumexp(Op, Generic[T]):
+class CumulativeLogsumexp(TensorOp[T]):
     """TensorFlow's `CumulativeLogsumexp`: `x`, `axis` -> `out`.
 
     TensorFlow's own text: `CumulativeLogsumexp.tensorflow_doc()`.
@@ -88,9 +99,6 @@ class CumulativeLogsumexp(Op, Generic[T]):
     def inputs(self) -> CumulativeLogsumexpInputs[T]:
         return CumulativeLogsumexpInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope, x: Operand[U], axis: Operand[Uidx], *options: Options
@@ -106,13 +114,13 @@ class CumulativeLogsumexp(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CumulativeLogsumexp[U] = CumulativeLogsumexp()
+        op: CumulativeLogsumexp[U] = new(CumulativeLogsumexp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "CumulativeLogsumexp",
                     None,
                     x,
@@ -123,13 +131,13 @@ class CumulativeLogsumexp(Op, Generic[T]):
                     opts.reverse,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, axis),
             {"exclusive": opts.exclusive, "reverse": opts.reverse},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -137,20 +145,40 @@ DEFAULTS = CumulativeLogsumexp.Options()
 MERGE = CumulativeLogsumexp.Options.merge
 
 
+@explained
 def cumulative_logsumexp(
     x: Operand[U],
     axis: Operand[Uidx],
     *,
-    exclusive: bool = default(False),
-    reverse: bool = default(False),
+    exclusive: bool = False,
+    reverse: bool = False,
     name: str | None = None,
-) -> CumulativeLogsumexp[U]:
-    """`CumulativeLogsumexp.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `CumulativeLogsumexp.create` in the current scope, with
     CumulativeLogsumexp.Options as keywords.
     """
-    return CumulativeLogsumexp.create(
-        Scope.current(name),
-        x,
-        axis,
-        CumulativeLogsumexp.Options(exclusive=exclusive, reverse=reverse),
+    if _unknown:
+        raise CumulativeLogsumexp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CumulativeLogsumexp",
+                name,
+                x,
+                axis,
+                "exclusive",
+                flags[exclusive],
+                "reverse",
+                flags[reverse],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CumulativeLogsumexp._call(
+        name, (x, axis), {"exclusive": exclusive, "reverse": reverse}, fast_path_error
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -41,7 +53,7 @@ class DenseBincountInputs(OpInputs, Generic[U]):
     binary_output: bool
 
 
-class DenseBincount(Op, Generic[T]):
+class DenseBincount(TensorOp[T]):
     """TensorFlow's `DenseBincount`: `input`, `size`, `weights` -> `output`.
 
     TensorFlow's own text: `DenseBincount.tensorflow_doc()`.
@@ -83,14 +95,11 @@ class DenseBincount(Op, Generic[T]):
     def inputs(self) -> DenseBincountInputs[T]:
         return DenseBincountInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[Uidx],
-        size: Operand[Uidx],
+        size: SameOperand[Uidx],
         weights: Operand[U],
         *options: Options,
     ) -> DenseBincount[U]:
@@ -106,13 +115,13 @@ class DenseBincount(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DenseBincount[U] = DenseBincount()
+        op: DenseBincount[U] = new(DenseBincount)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DenseBincount",
                     None,
                     input,
@@ -122,13 +131,13 @@ class DenseBincount(Op, Generic[T]):
                     opts.binary_output,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, size, weights),
             {"binary_output": opts.binary_output},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,21 +145,39 @@ DEFAULTS = DenseBincount.Options()
 MERGE = DenseBincount.Options.merge
 
 
+@explained
 def dense_bincount(
     input: Operand[Uidx],
-    size: Operand[Uidx],
+    size: SameOperand[Uidx],
     weights: Operand[U],
     *,
-    binary_output: bool = default(False),
+    binary_output: bool = False,
     name: str | None = None,
-) -> DenseBincount[U]:
-    """`DenseBincount.create` in the current scope, with DenseBincount.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DenseBincount.create` in the current scope, with
+    DenseBincount.Options as keywords.
     """
-    return DenseBincount.create(
-        Scope.current(name),
-        input,
-        size,
-        weights,
-        DenseBincount.Options(binary_output=binary_output),
+    if _unknown:
+        raise DenseBincount._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DenseBincount",
+                name,
+                input,
+                size,
+                weights,
+                "binary_output",
+                flags[binary_output],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DenseBincount._call(
+        name, (input, size, weights), {"binary_output": binary_output}, fast_path_error
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Digamma", "digamma"]
 
@@ -26,7 +35,7 @@ class DigammaInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Digamma(Op, Generic[T]):
+class Digamma(TensorOp[T]):
     """TensorFlow's `Digamma`: `x` -> `y`.
 
     TensorFlow's own text: `Digamma.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Digamma(Op, Generic[T]):
     def inputs(self) -> DigammaInputs[T]:
         return DigammaInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Digamma[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Digamma(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Digamma[U] = Digamma()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Digamma", None, x)
+        op: Digamma[U] = new(Digamma)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Digamma", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def digamma(x: Operand[U], *, name: str | None = None) -> Digamma[U]:
-    """`Digamma.create` in the current scope."""
-    return Digamma.create(Scope.current(name), x)
+@explained
+def digamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Digamma.create` in the current scope."""
+    if _unknown:
+        raise Digamma._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Digamma", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Digamma._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["Div", "div"]
 
@@ -27,7 +44,7 @@ class DivInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Div(Op, Generic[T]):
+class Div(TensorOp[T]):
     """TensorFlow's `Div`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Div.tensorflow_doc()`.
@@ -48,11 +65,8 @@ class Div(Op, Generic[T]):
     def inputs(self) -> DivInputs[T]:
         return DivInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Div[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Div[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +77,31 @@ class Div(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Div[U] = Div()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Div", None, x, y)
+        op: Div[U] = new(Div)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Div", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def div(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Div[U]:
-    """`Div.create` in the current scope."""
-    return Div.create(Scope.current(name), x, y)
+@explained
+def div(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Div.create` in the current scope."""
+    if _unknown:
+        raise Div._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Div", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Div._call(name, (x, y), {}, fast_path_error)
+    return _result

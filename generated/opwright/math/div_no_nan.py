@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInexact,
+    )
 
 __all__ = ["DivNoNan", "div_no_nan"]
 
@@ -27,7 +43,7 @@ class DivNoNanInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class DivNoNan(Op, Generic[T]):
+class DivNoNan(TensorOp[T]):
     """TensorFlow's `DivNoNan`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `DivNoNan.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class DivNoNan(Op, Generic[T]):
     def inputs(self) -> DivNoNanInputs[T]:
         return DivNoNanInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> DivNoNan[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> DivNoNan[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class DivNoNan(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DivNoNan[U] = DivNoNan()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "DivNoNan", None, x, y)
+        op: DivNoNan[U] = new(DivNoNan)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "DivNoNan", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def div_no_nan(x: Operand[U], y: Operand[U], *, name: str | None = None) -> DivNoNan[U]:
-    """`DivNoNan.create` in the current scope."""
-    return DivNoNan.create(Scope.current(name), x, y)
+@explained
+def div_no_nan(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `DivNoNan.create` in the current scope."""
+    if _unknown:
+        raise DivNoNan._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DivNoNan", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DivNoNan._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,14 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Output,
+        SameAnyOperand,
+        TType,
+    )
     from typing_extensions import Self
 
 __all__ = ["Equal", "equal"]
@@ -29,7 +48,7 @@ class EqualInputs(OpInputs):
     incompatible_shape_error: bool
 
 
-class Equal(Op):
+class Equal(TensorOp[TBool]):
     """TensorFlow's `Equal`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Equal.tensorflow_doc()`.
@@ -69,11 +88,10 @@ class Equal(Op):
     def inputs(self) -> EqualInputs:
         return EqualInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U], *options: Options) -> Equal:
+    def create(
+        scope: Scope, x: AnyOperand[U], y: SameAnyOperand[U], *options: Options
+    ) -> Equal:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -85,13 +103,13 @@ class Equal(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Equal = Equal()
+        op: Equal = new(Equal)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.z = execute(
-                    context._context,
+                    context[CURRENT],
                     "Equal",
                     None,
                     x,
@@ -100,13 +118,13 @@ class Equal(Op):
                     opts.incompatible_shape_error,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, y),
             {"incompatible_shape_error": opts.incompatible_shape_error},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -114,17 +132,38 @@ DEFAULTS = Equal.Options()
 MERGE = Equal.Options.merge
 
 
+@explained
 def equal(
-    x: Operand[U],
-    y: Operand[U],
+    x: AnyOperand[U],
+    y: SameAnyOperand[U],
     *,
-    incompatible_shape_error: bool = default(True),
+    incompatible_shape_error: bool = True,
     name: str | None = None,
-) -> Equal:
-    """`Equal.create` in the current scope, with Equal.Options as keywords."""
-    return Equal.create(
-        Scope.current(name),
-        x,
-        y,
-        Equal.Options(incompatible_shape_error=incompatible_shape_error),
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`z` of `Equal.create` in the current scope, with Equal.Options as keywords."""
+    if _unknown:
+        raise Equal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Equal",
+                name,
+                x,
+                y,
+                "incompatible_shape_error",
+                flags[incompatible_shape_error],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Equal._call(
+        name,
+        (x, y),
+        {"incompatible_shape_error": incompatible_shape_error},
+        fast_path_error,
     )
+    return _result

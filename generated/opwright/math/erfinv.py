@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Erfinv", "erfinv"]
 
@@ -26,7 +35,7 @@ class ErfinvInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Erfinv(Op, Generic[T]):
+class Erfinv(TensorOp[T]):
     """TensorFlow's `Erfinv`: `x` -> `y`.
 
     TensorFlow's own text: `Erfinv.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Erfinv(Op, Generic[T]):
     def inputs(self) -> ErfinvInputs[T]:
         return ErfinvInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Erfinv[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Erfinv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Erfinv[U] = Erfinv()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Erfinv", None, x)
+        op: Erfinv[U] = new(Erfinv)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Erfinv", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def erfinv(x: Operand[U], *, name: str | None = None) -> Erfinv[U]:
-    """`Erfinv.create` in the current scope."""
-    return Erfinv.create(Scope.current(name), x)
+@explained
+def erfinv(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Erfinv.create` in the current scope."""
+    if _unknown:
+        raise Erfinv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Erfinv", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Erfinv._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInexact
 
 __all__ = ["Exp", "exp"]
 
@@ -26,7 +35,7 @@ class ExpInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Exp(Op, Generic[T]):
+class Exp(TensorOp[T]):
     """TensorFlow's `Exp`: `x` -> `y`.
 
     TensorFlow's own text: `Exp.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Exp(Op, Generic[T]):
     def inputs(self) -> ExpInputs[T]:
         return ExpInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Exp[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Exp(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Exp[U] = Exp()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Exp", None, x)
+        op: Exp[U] = new(Exp)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Exp", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def exp(x: Operand[U], *, name: str | None = None) -> Exp[U]:
-    """`Exp.create` in the current scope."""
-    return Exp.create(Scope.current(name), x)
+@explained
+def exp(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Exp.create` in the current scope."""
+    if _unknown:
+        raise Exp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Exp", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Exp._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString
+    from opwright_runtime.gencode import Output
 
 __all__ = ["Fact", "fact"]
 
@@ -19,7 +30,7 @@ class FactInputs(OpInputs):
     """Inputs and attributes of Fact in a graph."""
 
 
-class Fact(Op):
+class Fact(TensorOp[TString]):
     """TensorFlow's `Fact`: no inputs -> `fact`.
 
     TensorFlow's own text: `Fact.tensorflow_doc()`.
@@ -37,9 +48,6 @@ class Fact(Op):
     def inputs(self) -> FactInputs:
         return FactInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.fact
-
     @staticmethod
     def create(scope: Scope) -> Fact:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -50,17 +58,29 @@ class Fact(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Fact = Fact()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.fact = execute(context._context, "Fact", None)
+        op: Fact = new(Fact)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.fact = execute(context[CURRENT], "Fact", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def fact(*, name: str | None = None) -> Fact:
-    """`Fact.create` in the current scope."""
-    return Fact.create(Scope.current(name))
+@explained
+def fact(*, name: str | None = None, **_unknown: Never) -> Output[TString]:
+    """`fact` of `Fact.create` in the current scope."""
+    if _unknown:
+        raise Fact._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Fact", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Fact._call(name, (), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["FloorDiv", "floor_div"]
 
@@ -27,7 +44,7 @@ class FloorDivInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class FloorDiv(Op, Generic[T]):
+class FloorDiv(TensorOp[T]):
     """TensorFlow's `FloorDiv`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `FloorDiv.tensorflow_doc()`.
@@ -48,11 +65,8 @@ class FloorDiv(Op, Generic[T]):
     def inputs(self) -> FloorDivInputs[T]:
         return FloorDivInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> FloorDiv[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> FloorDiv[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +77,31 @@ class FloorDiv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FloorDiv[U] = FloorDiv()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "FloorDiv", None, x, y)
+        op: FloorDiv[U] = new(FloorDiv)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "FloorDiv", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def floor_div(x: Operand[U], y: Operand[U], *, name: str | None = None) -> FloorDiv[U]:
-    """`FloorDiv.create` in the current scope."""
-    return FloorDiv.create(Scope.current(name), x, y)
+@explained
+def floor_div(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `FloorDiv.create` in the current scope."""
+    if _unknown:
+        raise FloorDiv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FloorDiv", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FloorDiv._call(name, (x, y), {}, fast_path_error)
+    return _result

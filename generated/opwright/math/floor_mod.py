@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["FloorMod", "floor_mod"]
 
@@ -27,7 +43,7 @@ class FloorModInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class FloorMod(Op, Generic[T]):
+class FloorMod(TensorOp[T]):
     """TensorFlow's `FloorMod`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `FloorMod.tensorflow_doc()`.
@@ -48,11 +64,8 @@ class FloorMod(Op, Generic[T]):
     def inputs(self) -> FloorModInputs[T]:
         return FloorModInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> FloorMod[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> FloorMod[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +76,31 @@ class FloorMod(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FloorMod[U] = FloorMod()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "FloorMod", None, x, y)
+        op: FloorMod[U] = new(FloorMod)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "FloorMod", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def floor_mod(x: Operand[U], y: Operand[U], *, name: str | None = None) -> FloorMod[U]:
-    """`FloorMod.create` in the current scope."""
-    return FloorMod.create(Scope.current(name), x, y)
+@explained
+def floor_mod(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `FloorMod.create` in the current scope."""
+    if _unknown:
+        raise FloorMod._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FloorMod", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FloorMod._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["Greater", "greater"]
 
@@ -26,7 +43,7 @@ class GreaterInputs(OpInputs):
     T: DType
 
 
-class Greater(Op):
+class Greater(TensorOp[TBool]):
     """TensorFlow's `Greater`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Greater.tensorflow_doc()`.
@@ -47,11 +64,8 @@ class Greater(Op):
     def inputs(self) -> GreaterInputs:
         return GreaterInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Greater:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Greater:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +76,31 @@ class Greater(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Greater = Greater()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Greater", None, x, y)
+        op: Greater = new(Greater)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Greater", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def greater(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Greater:
-    """`Greater.create` in the current scope."""
-    return Greater.create(Scope.current(name), x, y)
+@explained
+def greater(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`z` of `Greater.create` in the current scope."""
+    if _unknown:
+        raise Greater._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Greater", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Greater._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["GreaterEqual", "greater_equal"]
 
@@ -26,7 +43,7 @@ class GreaterEqualInputs(OpInputs):
     T: DType
 
 
-class GreaterEqual(Op):
+class GreaterEqual(TensorOp[TBool]):
     """TensorFlow's `GreaterEqual`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `GreaterEqual.tensorflow_doc()`.
@@ -47,11 +64,8 @@ class GreaterEqual(Op):
     def inputs(self) -> GreaterEqualInputs:
         return GreaterEqualInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> GreaterEqual:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> GreaterEqual:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,19 +76,31 @@ class GreaterEqual(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GreaterEqual = GreaterEqual()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "GreaterEqual", None, x, y)
+        op: GreaterEqual = new(GreaterEqual)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "GreaterEqual", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def greater_equal(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> GreaterEqual:
-    """`GreaterEqual.create` in the current scope."""
-    return GreaterEqual.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`z` of `GreaterEqual.create` in the current scope."""
+    if _unknown:
+        raise GreaterEqual._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "GreaterEqual", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GreaterEqual._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["Igamma", "igamma"]
 
@@ -27,7 +43,7 @@ class IgammaInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Igamma(Op, Generic[T]):
+class Igamma(TensorOp[T]):
     """TensorFlow's `Igamma`: `a`, `x` -> `z`.
 
     TensorFlow's own text: `Igamma.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class Igamma(Op, Generic[T]):
     def inputs(self) -> IgammaInputs[T]:
         return IgammaInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, a: Operand[U], x: Operand[U]) -> Igamma[U]:
+    def create(scope: Scope, a: Operand[U], x: SameOperand[U]) -> Igamma[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class Igamma(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Igamma[U] = Igamma()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Igamma", None, a, x)
+        op: Igamma[U] = new(Igamma)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Igamma", None, a, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, x), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, x), {}, fast_path_error)
 
 
-def igamma(a: Operand[U], x: Operand[U], *, name: str | None = None) -> Igamma[U]:
-    """`Igamma.create` in the current scope."""
-    return Igamma.create(Scope.current(name), a, x)
+@explained
+def igamma(
+    a: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Igamma.create` in the current scope."""
+    if _unknown:
+        raise Igamma._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Igamma", name, a, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Igamma._call(name, (a, x), {}, fast_path_error)
+    return _result

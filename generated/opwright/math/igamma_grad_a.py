@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -34,7 +44,7 @@ class IgammaGradAInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class IgammaGradA(Op, Generic[T]):
+class IgammaGradA(TensorOp[T]):
     """TensorFlow's `IgammaGradA`: `a`, `x` -> `z`.
 
     TensorFlow's own text: `IgammaGradA.tensorflow_doc()`.
@@ -54,11 +64,8 @@ class IgammaGradA(Op, Generic[T]):
     def inputs(self) -> IgammaGradAInputs[T]:
         return IgammaGradAInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, a: Operand[U], x: Operand[U]) -> IgammaGradA[U]:
+    def create(scope: Scope, a: Operand[U], x: SameOperand[U]) -> IgammaGradA[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -69,19 +76,31 @@ class IgammaGradA(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IgammaGradA[U] = IgammaGradA()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "IgammaGradA", None, a, x)
+        op: IgammaGradA[U] = new(IgammaGradA)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "IgammaGradA", None, a, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, x), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, x), {}, fast_path_error)
 
 
+@explained
 def igamma_grad_a(
-    a: Operand[U], x: Operand[U], *, name: str | None = None
-) -> IgammaGradA[U]:
-    """`IgammaGradA.create` in the current scope."""
-    return IgammaGradA.create(Scope.current(name), a, x)
+    a: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `IgammaGradA.create` in the current scope."""
+    if _unknown:
+        raise IgammaGradA._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IgammaGradA", name, a, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IgammaGradA._call(name, (a, x), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex
 
 __all__ = ["InvertPermutation", "invert_permutation"]
 
@@ -26,7 +35,7 @@ class InvertPermutationInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class InvertPermutation(Op, Generic[T]):
+class InvertPermutation(TensorOp[T]):
     """TensorFlow's `InvertPermutation`: `x` -> `y`.
 
     TensorFlow's own text: `InvertPermutation.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class InvertPermutation(Op, Generic[T]):
     def inputs(self) -> InvertPermutationInputs[T]:
         return InvertPermutationInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> InvertPermutation[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,19 +66,31 @@ class InvertPermutation(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InvertPermutation[U] = InvertPermutation()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "InvertPermutation", None, x)
+        op: InvertPermutation[U] = new(InvertPermutation)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "InvertPermutation", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
+@explained
 def invert_permutation(
-    x: Operand[U], *, name: str | None = None
-) -> InvertPermutation[U]:
-    """`InvertPermutation.create` in the current scope."""
-    return InvertPermutation.create(Scope.current(name), x)
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `InvertPermutation.create` in the current scope."""
+    if _unknown:
+        raise InvertPermutation._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "InvertPermutation", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InvertPermutation._call(name, (x,), {}, fast_path_error)
+    return _result

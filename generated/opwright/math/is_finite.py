@@ -5,20 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TBool,
-        TFloating,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["IsFinite", "is_finite"]
 
@@ -32,7 +35,7 @@ class IsFiniteInputs(OpInputs):
     T: DType
 
 
-class IsFinite(Op):
+class IsFinite(TensorOp[TBool]):
     """TensorFlow's `IsFinite`: `x` -> `y`.
 
     TensorFlow's own text: `IsFinite.tensorflow_doc()`.
@@ -52,9 +55,6 @@ class IsFinite(Op):
     def inputs(self) -> IsFiniteInputs:
         return IsFiniteInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> IsFinite:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -66,17 +66,31 @@ class IsFinite(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsFinite = IsFinite()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "IsFinite", None, x)
+        op: IsFinite = new(IsFinite)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "IsFinite", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def is_finite(x: Operand[U], *, name: str | None = None) -> IsFinite:
-    """`IsFinite.create` in the current scope."""
-    return IsFinite.create(Scope.current(name), x)
+@explained
+def is_finite(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`y` of `IsFinite.create` in the current scope."""
+    if _unknown:
+        raise IsFinite._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IsFinite", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IsFinite._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TBool,
-        TFloating,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["IsInf", "is_inf"]
 
@@ -32,7 +35,7 @@ class IsInfInputs(OpInputs):
     T: DType
 
 
-class IsInf(Op):
+class IsInf(TensorOp[TBool]):
     """TensorFlow's `IsInf`: `x` -> `y`.
 
     TensorFlow's own text: `IsInf.tensorflow_doc()`.
@@ -52,9 +55,6 @@ class IsInf(Op):
     def inputs(self) -> IsInfInputs:
         return IsInfInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> IsInf:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -66,17 +66,31 @@ class IsInf(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsInf = IsInf()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "IsInf", None, x)
+        op: IsInf = new(IsInf)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "IsInf", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def is_inf(x: Operand[U], *, name: str | None = None) -> IsInf:
-    """`IsInf.create` in the current scope."""
-    return IsInf.create(Scope.current(name), x)
+@explained
+def is_inf(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`y` of `IsInf.create` in the current scope."""
+    if _unknown:
+        raise IsInf._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IsInf", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IsInf._call(name, (x,), {}, fast_path_error)
+    return _result

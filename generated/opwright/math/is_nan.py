@@ -5,20 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TBool,
-        TFloating,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["IsNan", "is_nan"]
 
@@ -32,7 +35,7 @@ class IsNanInputs(OpInputs):
     T: DType
 
 
-class IsNan(Op):
+class IsNan(TensorOp[TBool]):
     """TensorFlow's `IsNan`: `x` -> `y`.
 
     TensorFlow's own text: `IsNan.tensorflow_doc()`.
@@ -52,9 +55,6 @@ class IsNan(Op):
     def inputs(self) -> IsNanInputs:
         return IsNanInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> IsNan:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -66,17 +66,31 @@ class IsNan(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsNan = IsNan()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "IsNan", None, x)
+        op: IsNan = new(IsNan)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "IsNan", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def is_nan(x: Operand[U], *, name: str | None = None) -> IsNan:
-    """`IsNan.create` in the current scope."""
-    return IsNan.create(Scope.current(name), x)
+@explained
+def is_nan(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`y` of `IsNan.create` in the current scope."""
+    if _unknown:
+        raise IsNan._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IsNan", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IsNan._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = ["KMC2ChainInitialization", "kmc2_chain_initialization"]
 
@@ -22,7 +33,7 @@ class KMC2ChainInitializationInputs(OpInputs):
     seed: Output[TInt64]
 
 
-class KMC2ChainInitialization(Op):
+class KMC2ChainInitialization(TensorOp[TInt64]):
     """TensorFlow's `KMC2ChainInitialization`: `distances`, `seed` -> `index`.
 
     TensorFlow's own text: `KMC2ChainInitialization.tensorflow_doc()`.
@@ -40,9 +51,6 @@ class KMC2ChainInitialization(Op):
     def inputs(self) -> KMC2ChainInitializationInputs:
         return KMC2ChainInitializationInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.index
-
     @staticmethod
     def create(
         scope: Scope, distances: Operand[TFloat32], seed: Operand[TInt64]
@@ -57,21 +65,41 @@ class KMC2ChainInitialization(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: KMC2ChainInitialization = KMC2ChainInitialization()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: KMC2ChainInitialization = new(KMC2ChainInitialization)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.index = execute(
-                    context._context, "KMC2ChainInitialization", None, distances, seed
+                    context[CURRENT], "KMC2ChainInitialization", None, distances, seed
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (distances, seed), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (distances, seed), {}, fast_path_error)
 
 
+@explained
 def kmc2_chain_initialization(
-    distances: Operand[TFloat32], seed: Operand[TInt64], *, name: str | None = None
-) -> KMC2ChainInitialization:
-    """`KMC2ChainInitialization.create` in the current scope."""
-    return KMC2ChainInitialization.create(Scope.current(name), distances, seed)
+    distances: Operand[TFloat32],
+    seed: Operand[TInt64],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`index` of `KMC2ChainInitialization.create` in the current scope."""
+    if _unknown:
+        raise KMC2ChainInitialization._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "KMC2ChainInitialization", name, distances, seed
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = KMC2ChainInitialization._call(
+        name, (distances, seed), {}, fast_path_error
+    )
+    return _result

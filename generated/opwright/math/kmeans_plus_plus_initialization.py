@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TInt64
 
 __all__ = ["KmeansPlusPlusInitialization", "kmeans_plus_plus_initialization"]
 
@@ -24,7 +35,7 @@ class KmeansPlusPlusInitializationInputs(OpInputs):
     num_retries_per_sample: Output[TInt64]
 
 
-class KmeansPlusPlusInitialization(Op):
+class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
     """TensorFlow's `KmeansPlusPlusInitialization`: `points`, `num_to_sample`,
     `seed`, `num_retries_per_sample` -> `samples`.
 
@@ -42,9 +53,6 @@ class KmeansPlusPlusInitialization(Op):
     @property
     def inputs(self) -> KmeansPlusPlusInitializationInputs:
         return KmeansPlusPlusInitializationInputs(self)
-
-    def as_output(self) -> Output[TFloat32]:
-        return self.samples
 
     @staticmethod
     def create(
@@ -66,12 +74,12 @@ class KmeansPlusPlusInitialization(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: KmeansPlusPlusInitialization = KmeansPlusPlusInitialization()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: KmeansPlusPlusInitialization = new(KmeansPlusPlusInitialization)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.samples = execute(
-                    context._context,
+                    context[CURRENT],
                     "KmeansPlusPlusInitialization",
                     None,
                     points,
@@ -80,13 +88,17 @@ class KmeansPlusPlusInitialization(Op):
                     num_retries_per_sample,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (points, num_to_sample, seed, num_retries_per_sample), {}, refusal
+            scope,
+            (points, num_to_sample, seed, num_retries_per_sample),
+            {},
+            fast_path_error,
         )
 
 
+@explained
 def kmeans_plus_plus_initialization(
     points: Operand[TFloat32],
     num_to_sample: Operand[TInt64],
@@ -94,8 +106,28 @@ def kmeans_plus_plus_initialization(
     num_retries_per_sample: Operand[TInt64],
     *,
     name: str | None = None,
-) -> KmeansPlusPlusInitialization:
-    """`KmeansPlusPlusInitialization.create` in the current scope."""
-    return KmeansPlusPlusInitialization.create(
-        Scope.current(name), points, num_to_sample, seed, num_retries_per_sample
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`samples` of `KmeansPlusPlusInitialization.create` in the current scope."""
+    if _unknown:
+        raise KmeansPlusPlusInitialization._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "KmeansPlusPlusInitialization",
+                name,
+                points,
+                num_to_sample,
+                seed,
+                num_retries_per_sample,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = KmeansPlusPlusInitialization._call(
+        name, (points, num_to_sample, seed, num_retries_per_sample), {}, fast_path_error
     )
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["LessEqual", "less_equal"]
 
@@ -26,7 +43,7 @@ class LessEqualInputs(OpInputs):
     T: DType
 
 
-class LessEqual(Op):
+class LessEqual(TensorOp[TBool]):
     """TensorFlow's `LessEqual`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `LessEqual.tensorflow_doc()`.
@@ -47,11 +64,8 @@ class LessEqual(Op):
     def inputs(self) -> LessEqualInputs:
         return LessEqualInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> LessEqual:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> LessEqual:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +76,31 @@ class LessEqual(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LessEqual = LessEqual()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "LessEqual", None, x, y)
+        op: LessEqual = new(LessEqual)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "LessEqual", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def less_equal(x: Operand[U], y: Operand[U], *, name: str | None = None) -> LessEqual:
-    """`LessEqual.create` in the current scope."""
-    return LessEqual.create(Scope.current(name), x, y)
+@explained
+def less_equal(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`z` of `LessEqual.create` in the current scope."""
+    if _unknown:
+        raise LessEqual._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "LessEqual", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LessEqual._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInexact
 
 __all__ = ["Log1p", "log1p"]
 
@@ -26,7 +35,7 @@ class Log1pInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Log1p(Op, Generic[T]):
+class Log1p(TensorOp[T]):
     """TensorFlow's `Log1p`: `x` -> `y`.
 
     TensorFlow's own text: `Log1p.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Log1p(Op, Generic[T]):
     def inputs(self) -> Log1pInputs[T]:
         return Log1pInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Log1p[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Log1p(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Log1p[U] = Log1p()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Log1p", None, x)
+        op: Log1p[U] = new(Log1p)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Log1p", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def log1p(x: Operand[U], *, name: str | None = None) -> Log1p[U]:
-    """`Log1p.create` in the current scope."""
-    return Log1p.create(Scope.current(name), x)
+@explained
+def log1p(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Log1p.create` in the current scope."""
+    if _unknown:
+        raise Log1p._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Log1p", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Log1p._call(name, (x,), {}, fast_path_error)
+    return _result

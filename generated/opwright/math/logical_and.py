@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TBool
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["LogicalAnd", "logical_and"]
 
@@ -22,7 +33,7 @@ class LogicalAndInputs(OpInputs):
     y: Output[TBool]
 
 
-class LogicalAnd(Op):
+class LogicalAnd(TensorOp[TBool]):
     """TensorFlow's `LogicalAnd`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `LogicalAnd.tensorflow_doc()`.
@@ -42,9 +53,6 @@ class LogicalAnd(Op):
     def inputs(self) -> LogicalAndInputs:
         return LogicalAndInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
     def create(scope: Scope, x: Operand[TBool], y: Operand[TBool]) -> LogicalAnd:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -57,19 +65,31 @@ class LogicalAnd(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LogicalAnd = LogicalAnd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "LogicalAnd", None, x, y)
+        op: LogicalAnd = new(LogicalAnd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "LogicalAnd", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def logical_and(
-    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None
-) -> LogicalAnd:
-    """`LogicalAnd.create` in the current scope."""
-    return LogicalAnd.create(Scope.current(name), x, y)
+    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`z` of `LogicalAnd.create` in the current scope."""
+    if _unknown:
+        raise LogicalAnd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "LogicalAnd", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LogicalAnd._call(name, (x, y), {}, fast_path_error)
+    return _result

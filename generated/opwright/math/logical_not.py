@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TBool
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["LogicalNot", "logical_not"]
 
@@ -21,7 +32,7 @@ class LogicalNotInputs(OpInputs):
     x: Output[TBool]
 
 
-class LogicalNot(Op):
+class LogicalNot(TensorOp[TBool]):
     """TensorFlow's `LogicalNot`: `x` -> `y`.
 
     TensorFlow's own text: `LogicalNot.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class LogicalNot(Op):
     def inputs(self) -> LogicalNotInputs:
         return LogicalNotInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[TBool]) -> LogicalNot:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,17 +61,31 @@ class LogicalNot(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LogicalNot = LogicalNot()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "LogicalNot", None, x)
+        op: LogicalNot = new(LogicalNot)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "LogicalNot", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def logical_not(x: Operand[TBool], *, name: str | None = None) -> LogicalNot:
-    """`LogicalNot.create` in the current scope."""
-    return LogicalNot.create(Scope.current(name), x)
+@explained
+def logical_not(
+    x: Operand[TBool], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`y` of `LogicalNot.create` in the current scope."""
+    if _unknown:
+        raise LogicalNot._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "LogicalNot", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LogicalNot._call(name, (x,), {}, fast_path_error)
+    return _result

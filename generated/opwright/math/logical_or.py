@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TBool
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["LogicalOr", "logical_or"]
 
@@ -22,7 +33,7 @@ class LogicalOrInputs(OpInputs):
     y: Output[TBool]
 
 
-class LogicalOr(Op):
+class LogicalOr(TensorOp[TBool]):
     """TensorFlow's `LogicalOr`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `LogicalOr.tensorflow_doc()`.
@@ -42,9 +53,6 @@ class LogicalOr(Op):
     def inputs(self) -> LogicalOrInputs:
         return LogicalOrInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
     def create(scope: Scope, x: Operand[TBool], y: Operand[TBool]) -> LogicalOr:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -57,19 +65,31 @@ class LogicalOr(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LogicalOr = LogicalOr()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "LogicalOr", None, x, y)
+        op: LogicalOr = new(LogicalOr)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "LogicalOr", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def logical_or(
-    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None
-) -> LogicalOr:
-    """`LogicalOr.create` in the current scope."""
-    return LogicalOr.create(Scope.current(name), x, y)
+    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`z` of `LogicalOr.create` in the current scope."""
+    if _unknown:
+        raise LogicalOr._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "LogicalOr", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LogicalOr._call(name, (x, y), {}, fast_path_error)
+    return _result

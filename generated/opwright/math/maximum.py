@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["Maximum", "maximum"]
 
@@ -27,7 +43,7 @@ class MaximumInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Maximum(Op, Generic[T]):
+class Maximum(TensorOp[T]):
     """TensorFlow's `Maximum`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Maximum.tensorflow_doc()`.
@@ -48,11 +64,8 @@ class Maximum(Op, Generic[T]):
     def inputs(self) -> MaximumInputs[T]:
         return MaximumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Maximum[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Maximum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +76,31 @@ class Maximum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Maximum[U] = Maximum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Maximum", None, x, y)
+        op: Maximum[U] = new(Maximum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Maximum", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def maximum(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Maximum[U]:
-    """`Maximum.create` in the current scope."""
-    return Maximum.create(Scope.current(name), x, y)
+@explained
+def maximum(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Maximum.create` in the current scope."""
+    if _unknown:
+        raise Maximum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Maximum", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Maximum._call(name, (x, y), {}, fast_path_error)
+    return _result

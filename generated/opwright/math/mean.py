@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TNumber,
+    )
     from typing_extensions import Self
 
 __all__ = ["Mean", "mean"]
@@ -32,7 +50,7 @@ class MeanInputs(OpInputs, Generic[U]):
     Tidx: DType
 
 
-class Mean(Op, Generic[T]):
+class Mean(TensorOp[T]):
     """TensorFlow's `Mean`: `input`, `reduction_indices` -> `output`.
 
     TensorFlow's own text: `Mean.tensorflow_doc()`.
@@ -75,9 +93,6 @@ class Mean(Op, Generic[T]):
     def inputs(self) -> MeanInputs[T]:
         return MeanInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -96,13 +111,13 @@ class Mean(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Mean[U] = Mean()
+        op: Mean[U] = new(Mean)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Mean",
                     None,
                     input,
@@ -111,10 +126,13 @@ class Mean(Op, Generic[T]):
                     opts.keep_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, reduction_indices), {"keep_dims": opts.keep_dims}, refusal
+            scope,
+            (input, reduction_indices),
+            {"keep_dims": opts.keep_dims},
+            fast_path_error,
         )
 
 
@@ -122,14 +140,35 @@ DEFAULTS = Mean.Options()
 MERGE = Mean.Options.merge
 
 
+@explained
 def mean(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
     *,
-    keep_dims: bool = default(False),
+    keep_dims: bool = False,
     name: str | None = None,
-) -> Mean[U]:
-    """`Mean.create` in the current scope, with Mean.Options as keywords."""
-    return Mean.create(
-        Scope.current(name), input, reduction_indices, Mean.Options(keep_dims=keep_dims)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Mean.create` in the current scope, with Mean.Options as keywords."""
+    if _unknown:
+        raise Mean._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Mean",
+                name,
+                input,
+                reduction_indices,
+                "keep_dims",
+                flags[keep_dims],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Mean._call(
+        name, (input, reduction_indices), {"keep_dims": keep_dims}, fast_path_error
     )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["Minimum", "minimum"]
 
@@ -27,7 +43,7 @@ class MinimumInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Minimum(Op, Generic[T]):
+class Minimum(TensorOp[T]):
     """TensorFlow's `Minimum`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Minimum.tensorflow_doc()`.
@@ -48,11 +64,8 @@ class Minimum(Op, Generic[T]):
     def inputs(self) -> MinimumInputs[T]:
         return MinimumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Minimum[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Minimum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +76,31 @@ class Minimum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Minimum[U] = Minimum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Minimum", None, x, y)
+        op: Minimum[U] = new(Minimum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Minimum", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def minimum(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Minimum[U]:
-    """`Minimum.create` in the current scope."""
-    return Minimum.create(Scope.current(name), x, y)
+@explained
+def minimum(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Minimum.create` in the current scope."""
+    if _unknown:
+        raise Minimum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Minimum", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Minimum._call(name, (x, y), {}, fast_path_error)
+    return _result

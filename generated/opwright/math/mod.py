@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TIndex,
     )
@@ -34,7 +44,7 @@ class ModInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Mod(Op, Generic[T]):
+class Mod(TensorOp[T]):
     """TensorFlow's `Mod`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Mod.tensorflow_doc()`.
@@ -54,11 +64,8 @@ class Mod(Op, Generic[T]):
     def inputs(self) -> ModInputs[T]:
         return ModInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Mod[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Mod[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -69,17 +76,31 @@ class Mod(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Mod[U] = Mod()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Mod", None, x, y)
+        op: Mod[U] = new(Mod)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Mod", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def mod(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Mod[U]:
-    """`Mod.create` in the current scope."""
-    return Mod.create(Scope.current(name), x, y)
+@explained
+def mod(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Mod.create` in the current scope."""
+    if _unknown:
+        raise Mod._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Mod", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Mod._call(name, (x, y), {}, fast_path_error)
+    return _result

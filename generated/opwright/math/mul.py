@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["Mul", "mul"]
 
@@ -27,7 +44,7 @@ class MulInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Mul(Op, Generic[T]):
+class Mul(TensorOp[T]):
     """TensorFlow's `Mul`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Mul.tensorflow_doc()`.
@@ -50,11 +67,8 @@ class Mul(Op, Generic[T]):
     def inputs(self) -> MulInputs[T]:
         return MulInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Mul[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Mul[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -65,17 +79,31 @@ class Mul(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Mul[U] = Mul()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Mul", None, x, y)
+        op: Mul[U] = new(Mul)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Mul", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def mul(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Mul[U]:
-    """`Mul.create` in the current scope."""
-    return Mul.create(Scope.current(name), x, y)
+@explained
+def mul(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Mul.create` in the current scope."""
+    if _unknown:
+        raise Mul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Mul", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Mul._call(name, (x, y), {}, fast_path_error)
+    return _result

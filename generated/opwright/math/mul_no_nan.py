@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInexact,
+    )
 
 __all__ = ["MulNoNan", "mul_no_nan"]
 
@@ -27,7 +43,7 @@ class MulNoNanInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MulNoNan(Op, Generic[T]):
+class MulNoNan(TensorOp[T]):
     """TensorFlow's `MulNoNan`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `MulNoNan.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class MulNoNan(Op, Generic[T]):
     def inputs(self) -> MulNoNanInputs[T]:
         return MulNoNanInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> MulNoNan[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> MulNoNan[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class MulNoNan(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MulNoNan[U] = MulNoNan()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "MulNoNan", None, x, y)
+        op: MulNoNan[U] = new(MulNoNan)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "MulNoNan", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def mul_no_nan(x: Operand[U], y: Operand[U], *, name: str | None = None) -> MulNoNan[U]:
-    """`MulNoNan.create` in the current scope."""
-    return MulNoNan.create(Scope.current(name), x, y)
+@explained
+def mul_no_nan(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `MulNoNan.create` in the current scope."""
+    if _unknown:
+        raise MulNoNan._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MulNoNan", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MulNoNan._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class NegInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Neg(Op, Generic[T]):
+class Neg(TensorOp[T]):
     """TensorFlow's `Neg`: `x` -> `y`.
 
     TensorFlow's own text: `Neg.tensorflow_doc()`.
@@ -54,9 +63,6 @@ class Neg(Op, Generic[T]):
     def inputs(self) -> NegInputs[T]:
         return NegInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Neg[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -68,17 +74,29 @@ class Neg(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Neg[U] = Neg()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Neg", None, x)
+        op: Neg[U] = new(Neg)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Neg", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def neg(x: Operand[U], *, name: str | None = None) -> Neg[U]:
-    """`Neg.create` in the current scope."""
-    return Neg.create(Scope.current(name), x)
+@explained
+def neg(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Neg.create` in the current scope."""
+    if _unknown:
+        raise Neg._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Neg", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Neg._call(name, (x,), {}, fast_path_error)
+    return _result

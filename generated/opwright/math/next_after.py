@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -34,7 +44,7 @@ class NextAfterInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class NextAfter(Op, Generic[T]):
+class NextAfter(TensorOp[T]):
     """TensorFlow's `NextAfter`: `x1`, `x2` -> `output`.
 
     TensorFlow's own text: `NextAfter.tensorflow_doc()`.
@@ -54,11 +64,8 @@ class NextAfter(Op, Generic[T]):
     def inputs(self) -> NextAfterInputs[T]:
         return NextAfterInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, x1: Operand[U], x2: Operand[U]) -> NextAfter[U]:
+    def create(scope: Scope, x1: Operand[U], x2: SameOperand[U]) -> NextAfter[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -69,19 +76,31 @@ class NextAfter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NextAfter[U] = NextAfter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "NextAfter", None, x1, x2)
+        op: NextAfter[U] = new(NextAfter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "NextAfter", None, x1, x2)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x1, x2), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x1, x2), {}, fast_path_error)
 
 
+@explained
 def next_after(
-    x1: Operand[U], x2: Operand[U], *, name: str | None = None
-) -> NextAfter[U]:
-    """`NextAfter.create` in the current scope."""
-    return NextAfter.create(Scope.current(name), x1, x2)
+    x1: Operand[U], x2: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `NextAfter.create` in the current scope."""
+    if _unknown:
+        raise NextAfter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "NextAfter", name, x1, x2)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NextAfter._call(name, (x1, x2), {}, fast_path_error)
+    return _result

@@ -5,14 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Output,
+        SameAnyOperand,
+        TType,
+    )
     from typing_extensions import Self
 
 __all__ = ["NotEqual", "not_equal"]
@@ -29,7 +48,7 @@ class NotEqualInputs(OpInputs):
     incompatible_shape_error: bool
 
 
-class NotEqual(Op):
+class NotEqual(TensorOp[TBool]):
     """TensorFlow's `NotEqual`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `NotEqual.tensorflow_doc()`.
@@ -69,12 +88,9 @@ class NotEqual(Op):
     def inputs(self) -> NotEqualInputs:
         return NotEqualInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], y: Operand[U], *options: Options
+        scope: Scope, x: AnyOperand[U], y: SameAnyOperand[U], *options: Options
     ) -> NotEqual:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -87,13 +103,13 @@ class NotEqual(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NotEqual = NotEqual()
+        op: NotEqual = new(NotEqual)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.z = execute(
-                    context._context,
+                    context[CURRENT],
                     "NotEqual",
                     None,
                     x,
@@ -102,13 +118,13 @@ class NotEqual(Op):
                     opts.incompatible_shape_error,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, y),
             {"incompatible_shape_error": opts.incompatible_shape_error},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -116,17 +132,40 @@ DEFAULTS = NotEqual.Options()
 MERGE = NotEqual.Options.merge
 
 
+@explained
 def not_equal(
-    x: Operand[U],
-    y: Operand[U],
+    x: AnyOperand[U],
+    y: SameAnyOperand[U],
     *,
-    incompatible_shape_error: bool = default(True),
+    incompatible_shape_error: bool = True,
     name: str | None = None,
-) -> NotEqual:
-    """`NotEqual.create` in the current scope, with NotEqual.Options as keywords."""
-    return NotEqual.create(
-        Scope.current(name),
-        x,
-        y,
-        NotEqual.Options(incompatible_shape_error=incompatible_shape_error),
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`z` of `NotEqual.create` in the current scope, with NotEqual.Options as
+    keywords.
+    """
+    if _unknown:
+        raise NotEqual._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NotEqual",
+                name,
+                x,
+                y,
+                "incompatible_shape_error",
+                flags[incompatible_shape_error],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NotEqual._call(
+        name,
+        (x, y),
+        {"incompatible_shape_error": incompatible_shape_error},
+        fast_path_error,
     )
+    return _result

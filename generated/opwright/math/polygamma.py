@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -34,7 +44,7 @@ class PolygammaInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Polygamma(Op, Generic[T]):
+class Polygamma(TensorOp[T]):
     """TensorFlow's `Polygamma`: `a`, `x` -> `z`.
 
     TensorFlow's own text: `Polygamma.tensorflow_doc()`.
@@ -54,11 +64,8 @@ class Polygamma(Op, Generic[T]):
     def inputs(self) -> PolygammaInputs[T]:
         return PolygammaInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, a: Operand[U], x: Operand[U]) -> Polygamma[U]:
+    def create(scope: Scope, a: Operand[U], x: SameOperand[U]) -> Polygamma[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -69,17 +76,31 @@ class Polygamma(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Polygamma[U] = Polygamma()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Polygamma", None, a, x)
+        op: Polygamma[U] = new(Polygamma)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Polygamma", None, a, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, x), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, x), {}, fast_path_error)
 
 
-def polygamma(a: Operand[U], x: Operand[U], *, name: str | None = None) -> Polygamma[U]:
-    """`Polygamma.create` in the current scope."""
-    return Polygamma.create(Scope.current(name), a, x)
+@explained
+def polygamma(
+    a: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Polygamma.create` in the current scope."""
+    if _unknown:
+        raise Polygamma._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Polygamma", name, a, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Polygamma._call(name, (a, x), {}, fast_path_error)
+    return _result

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TUint8,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TIntegral,
-        TUint8,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIntegral
 
 __all__ = ["PopulationCount", "population_count"]
 
@@ -32,7 +35,7 @@ class PopulationCountInputs(OpInputs):
     T: DType
 
 
-class PopulationCount(Op):
+class PopulationCount(TensorOp[TUint8]):
     """TensorFlow's `PopulationCount`: `x` -> `y`.
 
     TensorFlow's own text: `PopulationCount.tensorflow_doc()`.
@@ -52,9 +55,6 @@ class PopulationCount(Op):
     def inputs(self) -> PopulationCountInputs:
         return PopulationCountInputs(self)
 
-    def as_output(self) -> Output[TUint8]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> PopulationCount:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -66,17 +66,31 @@ class PopulationCount(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: PopulationCount = PopulationCount()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "PopulationCount", None, x)
+        op: PopulationCount = new(PopulationCount)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "PopulationCount", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def population_count(x: Operand[U], *, name: str | None = None) -> PopulationCount:
-    """`PopulationCount.create` in the current scope."""
-    return PopulationCount.create(Scope.current(name), x)
+@explained
+def population_count(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TUint8]:
+    """`y` of `PopulationCount.create` in the current scope."""
+    if _unknown:
+        raise PopulationCount._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TUint8]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "PopulationCount", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = PopulationCount._call(name, (x,), {}, fast_path_error)
+    return _result

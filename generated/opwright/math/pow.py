@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TInexact,
         TSigned,
     )
@@ -34,7 +44,7 @@ class PowInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Pow(Op, Generic[T]):
+class Pow(TensorOp[T]):
     """TensorFlow's `Pow`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Pow.tensorflow_doc()`.
@@ -55,11 +65,8 @@ class Pow(Op, Generic[T]):
     def inputs(self) -> PowInputs[T]:
         return PowInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Pow[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Pow[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -70,17 +77,31 @@ class Pow(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Pow[U] = Pow()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Pow", None, x, y)
+        op: Pow[U] = new(Pow)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Pow", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def pow(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Pow[U]:
-    """`Pow.create` in the current scope."""
-    return Pow.create(Scope.current(name), x, y)
+@explained
+def pow(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Pow.create` in the current scope."""
+    if _unknown:
+        raise Pow._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Pow", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Pow._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedAdd", "quantized_add"]
+__all__ = ["QuantizedAdd", "QuantizedAddOutputs", "quantized_add"]
 
 U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
 U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
@@ -42,6 +52,14 @@ class QuantizedAddInputs(OpInputs):
     T1: DType
     T2: DType
     Toutput: DType
+
+
+class QuantizedAddOutputs(NamedTuple, Generic[Toutput]):
+    """Outputs of QuantizedAdd, as `quantized_add` returns them."""
+
+    z: Output[Toutput]
+    min_z: Output[TFloat32]
+    max_z: Output[TFloat32]
 
 
 class QuantizedAdd(Op, Generic[Toutput]):
@@ -68,6 +86,7 @@ class QuantizedAdd(Op, Generic[Toutput]):
     min_z: Output[TFloat32]
     max_z: Output[TFloat32]
     Inputs = QuantizedAddInputs
+    Outputs = QuantizedAddOutputs
 
     @property
     def inputs(self) -> QuantizedAddInputs:
@@ -129,12 +148,12 @@ class QuantizedAdd(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedAdd[Uoutput] = QuantizedAdd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedAdd[Uoutput] = new(QuantizedAdd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.z, op.min_z, op.max_z = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedAdd",
                     None,
                     x,
@@ -147,10 +166,13 @@ class QuantizedAdd(Op, Generic[Toutput]):
                     as_dtype(Toutput),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (x, y, min_x, max_x, min_y, max_y), {"Toutput": Toutput}, refusal
+            scope,
+            (x, y, min_x, max_x, min_y, max_y),
+            {"Toutput": Toutput},
+            fast_path_error,
         )
 
 
@@ -165,7 +187,7 @@ def quantized_add(
     *,
     Toutput: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedAdd[TQint32]: ...
+) -> QuantizedAddOutputs[TQint32]: ...
 
 
 @overload
@@ -179,9 +201,10 @@ def quantized_add(
     *,
     Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
-) -> QuantizedAdd[Uoutput]: ...
+) -> QuantizedAddOutputs[Uoutput]: ...
 
 
+@explained
 def quantized_add(
     x: Operand[U1],
     y: Operand[U2],
@@ -192,8 +215,34 @@ def quantized_add(
     *,
     Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedAdd[Uoutput]:
-    """`QuantizedAdd.create` in the current scope."""
-    return QuantizedAdd.create(
-        Scope.current(name), x, y, min_x, max_x, min_y, max_y, Toutput=Toutput
+    **_unknown: Never,
+) -> QuantizedAddOutputs[Uoutput]:
+    """The outputs of `QuantizedAdd.create` in the current scope."""
+    if _unknown:
+        raise QuantizedAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedAddOutputs[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = QuantizedAddOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedAdd",
+                    name,
+                    x,
+                    y,
+                    min_x,
+                    max_x,
+                    min_y,
+                    max_y,
+                    "Toutput",
+                    as_dtype(Toutput),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedAdd._call(
+        name, (x, y, min_x, max_x, min_y, max_y), {"Toutput": Toutput}, fast_path_error
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedMul", "quantized_mul"]
+__all__ = ["QuantizedMul", "QuantizedMulOutputs", "quantized_mul"]
 
 U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
 U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
@@ -42,6 +52,14 @@ class QuantizedMulInputs(OpInputs):
     T1: DType
     T2: DType
     Toutput: DType
+
+
+class QuantizedMulOutputs(NamedTuple, Generic[Toutput]):
+    """Outputs of QuantizedMul, as `quantized_mul` returns them."""
+
+    z: Output[Toutput]
+    min_z: Output[TFloat32]
+    max_z: Output[TFloat32]
 
 
 class QuantizedMul(Op, Generic[Toutput]):
@@ -68,6 +86,7 @@ class QuantizedMul(Op, Generic[Toutput]):
     min_z: Output[TFloat32]
     max_z: Output[TFloat32]
     Inputs = QuantizedMulInputs
+    Outputs = QuantizedMulOutputs
 
     @property
     def inputs(self) -> QuantizedMulInputs:
@@ -129,12 +148,12 @@ class QuantizedMul(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMul[Uoutput] = QuantizedMul()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedMul[Uoutput] = new(QuantizedMul)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.z, op.min_z, op.max_z = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMul",
                     None,
                     x,
@@ -147,10 +166,13 @@ class QuantizedMul(Op, Generic[Toutput]):
                     as_dtype(Toutput),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (x, y, min_x, max_x, min_y, max_y), {"Toutput": Toutput}, refusal
+            scope,
+            (x, y, min_x, max_x, min_y, max_y),
+            {"Toutput": Toutput},
+            fast_path_error,
         )
 
 
@@ -165,7 +187,7 @@ def quantized_mul(
     *,
     Toutput: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedMul[TQint32]: ...
+) -> QuantizedMulOutputs[TQint32]: ...
 
 
 @overload
@@ -179,9 +201,10 @@ def quantized_mul(
     *,
     Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
-) -> QuantizedMul[Uoutput]: ...
+) -> QuantizedMulOutputs[Uoutput]: ...
 
 
+@explained
 def quantized_mul(
     x: Operand[U1],
     y: Operand[U2],
@@ -192,8 +215,34 @@ def quantized_mul(
     *,
     Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedMul[Uoutput]:
-    """`QuantizedMul.create` in the current scope."""
-    return QuantizedMul.create(
-        Scope.current(name), x, y, min_x, max_x, min_y, max_y, Toutput=Toutput
+    **_unknown: Never,
+) -> QuantizedMulOutputs[Uoutput]:
+    """The outputs of `QuantizedMul.create` in the current scope."""
+    if _unknown:
+        raise QuantizedMul._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedMulOutputs[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = QuantizedMulOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedMul",
+                    name,
+                    x,
+                    y,
+                    min_x,
+                    max_x,
+                    min_y,
+                    max_y,
+                    "Toutput",
+                    as_dtype(Toutput),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMul._call(
+        name, (x, y, min_x, max_x, min_y, max_y), {"Toutput": Toutput}, fast_path_error
     )
+    return _result

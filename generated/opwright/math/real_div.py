@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["RealDiv", "real_div"]
 
@@ -27,7 +44,7 @@ class RealDivInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RealDiv(Op, Generic[T]):
+class RealDiv(TensorOp[T]):
     """TensorFlow's `RealDiv`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RealDiv.tensorflow_doc()`.
@@ -48,11 +65,8 @@ class RealDiv(Op, Generic[T]):
     def inputs(self) -> RealDivInputs[T]:
         return RealDivInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> RealDiv[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RealDiv[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +77,31 @@ class RealDiv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RealDiv[U] = RealDiv()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "RealDiv", None, x, y)
+        op: RealDiv[U] = new(RealDiv)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "RealDiv", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def real_div(x: Operand[U], y: Operand[U], *, name: str | None = None) -> RealDiv[U]:
-    """`RealDiv.create` in the current scope."""
-    return RealDiv.create(Scope.current(name), x, y)
+@explained
+def real_div(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `RealDiv.create` in the current scope."""
+    if _unknown:
+        raise RealDiv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RealDiv", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RealDiv._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -33,7 +42,7 @@ class ReciprocalInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Reciprocal(Op, Generic[T]):
+class Reciprocal(TensorOp[T]):
     """TensorFlow's `Reciprocal`: `x` -> `y`.
 
     TensorFlow's own text: `Reciprocal.tensorflow_doc()`.
@@ -54,9 +63,6 @@ class Reciprocal(Op, Generic[T]):
     def inputs(self) -> ReciprocalInputs[T]:
         return ReciprocalInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Reciprocal[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -68,17 +74,31 @@ class Reciprocal(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Reciprocal[U] = Reciprocal()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Reciprocal", None, x)
+        op: Reciprocal[U] = new(Reciprocal)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Reciprocal", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def reciprocal(x: Operand[U], *, name: str | None = None) -> Reciprocal[U]:
-    """`Reciprocal.create` in the current scope."""
-    return Reciprocal.create(Scope.current(name), x)
+@explained
+def reciprocal(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `Reciprocal.create` in the current scope."""
+    if _unknown:
+        raise Reciprocal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Reciprocal", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Reciprocal._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -20,7 +29,11 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["RequantizationRangePerChannel", "requantization_range_per_channel"]
+__all__ = [
+    "RequantizationRangePerChannel",
+    "RequantizationRangePerChannelOutputs",
+    "requantization_range_per_channel",
+]
 
 U = TypeVar("U", bound="TQuantized", default="AnyDType")
 
@@ -33,6 +46,13 @@ class RequantizationRangePerChannelInputs(OpInputs):
     input_max: Output[TFloat32]
     T: DType
     clip_value_max: float
+
+
+class RequantizationRangePerChannelOutputs(NamedTuple):
+    """Outputs of RequantizationRangePerChannel, as `requantization_range_per_channel` returns them."""
+
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class RequantizationRangePerChannel(Op):
@@ -53,6 +73,7 @@ class RequantizationRangePerChannel(Op):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = RequantizationRangePerChannelInputs
+    Outputs = RequantizationRangePerChannelOutputs
 
     @property
     def inputs(self) -> RequantizationRangePerChannelInputs:
@@ -78,12 +99,12 @@ class RequantizationRangePerChannel(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RequantizationRangePerChannel = RequantizationRangePerChannel()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RequantizationRangePerChannel = new(RequantizationRangePerChannel)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "RequantizationRangePerChannel",
                     None,
                     input,
@@ -93,16 +114,17 @@ class RequantizationRangePerChannel(Op):
                     clip_value_max,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_min, input_max),
             {"clip_value_max": clip_value_max},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def requantization_range_per_channel(
     input: Operand[U],
     input_min: Operand[TFloat32],
@@ -110,8 +132,34 @@ def requantization_range_per_channel(
     clip_value_max: float,
     *,
     name: str | None = None,
-) -> RequantizationRangePerChannel:
-    """`RequantizationRangePerChannel.create` in the current scope."""
-    return RequantizationRangePerChannel.create(
-        Scope.current(name), input, input_min, input_max, clip_value_max
+    **_unknown: Never,
+) -> RequantizationRangePerChannelOutputs:
+    """The outputs of `RequantizationRangePerChannel.create` in the current scope."""
+    if _unknown:
+        raise RequantizationRangePerChannel._unknown(_unknown)
+    fast_path_error = None
+    _result: RequantizationRangePerChannelOutputs
+    if executing_eagerly():
+        try:
+            _result = RequantizationRangePerChannelOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RequantizationRangePerChannel",
+                    name,
+                    input,
+                    input_min,
+                    input_max,
+                    "clip_value_max",
+                    clip_value_max,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RequantizationRangePerChannel._call(
+        name,
+        (input, input_min, input_max),
+        {"clip_value_max": clip_value_max},
+        fast_path_error,
     )
+    return _result

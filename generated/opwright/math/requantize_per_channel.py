@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +32,11 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["RequantizePerChannel", "requantize_per_channel"]
+__all__ = [
+    "RequantizePerChannel",
+    "RequantizePerChannelOutputs",
+    "requantize_per_channel",
+]
 
 U = TypeVar("U", bound="TQuantized", default="AnyDType")
 OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
@@ -39,6 +53,14 @@ class RequantizePerChannelInputs(OpInputs):
     requested_output_max: Output[TFloat32]
     T: DType
     out_type: DType
+
+
+class RequantizePerChannelOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of RequantizePerChannel, as `requantize_per_channel` returns them."""
+
+    output: Output[OutType]
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class RequantizePerChannel(Op, Generic[OutType]):
@@ -64,6 +86,7 @@ class RequantizePerChannel(Op, Generic[OutType]):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = RequantizePerChannelInputs
+    Outputs = RequantizePerChannelOutputs
 
     @property
     def inputs(self) -> RequantizePerChannelInputs:
@@ -121,12 +144,12 @@ class RequantizePerChannel(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RequantizePerChannel[UOutType] = RequantizePerChannel()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RequantizePerChannel[UOutType] = new(RequantizePerChannel)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "RequantizePerChannel",
                     None,
                     input,
@@ -138,13 +161,13 @@ class RequantizePerChannel(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_min, input_max, requested_output_min, requested_output_max),
             {"out_type": out_type},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -158,7 +181,7 @@ def requantize_per_channel(
     *,
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> RequantizePerChannel[TQuint8]: ...
+) -> RequantizePerChannelOutputs[TQuint8]: ...
 
 
 @overload
@@ -171,9 +194,10 @@ def requantize_per_channel(
     *,
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> RequantizePerChannel[UOutType]: ...
+) -> RequantizePerChannelOutputs[UOutType]: ...
 
 
+@explained
 def requantize_per_channel(
     input: Operand[U],
     input_min: Operand[TFloat32],
@@ -183,14 +207,36 @@ def requantize_per_channel(
     *,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> RequantizePerChannel[UOutType]:
-    """`RequantizePerChannel.create` in the current scope."""
-    return RequantizePerChannel.create(
-        Scope.current(name),
-        input,
-        input_min,
-        input_max,
-        requested_output_min,
-        requested_output_max,
-        out_type=out_type,
+    **_unknown: Never,
+) -> RequantizePerChannelOutputs[UOutType]:
+    """The outputs of `RequantizePerChannel.create` in the current scope."""
+    if _unknown:
+        raise RequantizePerChannel._unknown(_unknown)
+    fast_path_error = None
+    _result: RequantizePerChannelOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = RequantizePerChannelOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RequantizePerChannel",
+                    name,
+                    input,
+                    input_min,
+                    input_max,
+                    requested_output_min,
+                    requested_output_max,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RequantizePerChannel._call(
+        name,
+        (input, input_min, input_max, requested_output_min, requested_output_max),
+        {"out_type": out_type},
+        fast_path_error,
     )
+    return _result

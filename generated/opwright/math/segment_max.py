@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex, TReal
 
 __all__ = ["SegmentMax", "segment_max"]
 
@@ -29,7 +38,7 @@ class SegmentMaxInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class SegmentMax(Op, Generic[T]):
+class SegmentMax(TensorOp[T]):
     """TensorFlow's `SegmentMax`: `data`, `segment_ids` -> `output`.
 
     TensorFlow's own text: `SegmentMax.tensorflow_doc()`.
@@ -52,9 +61,6 @@ class SegmentMax(Op, Generic[T]):
     def inputs(self) -> SegmentMaxInputs[T]:
         return SegmentMaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
@@ -69,21 +75,37 @@ class SegmentMax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SegmentMax[U] = SegmentMax()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SegmentMax[U] = new(SegmentMax)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "SegmentMax", None, data, segment_ids
+                    context[CURRENT], "SegmentMax", None, data, segment_ids
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids), {}, fast_path_error)
 
 
+@explained
 def segment_max(
-    data: Operand[U], segment_ids: Operand[Uindices], *, name: str | None = None
-) -> SegmentMax[U]:
-    """`SegmentMax.create` in the current scope."""
-    return SegmentMax.create(Scope.current(name), data, segment_ids)
+    data: Operand[U],
+    segment_ids: Operand[Uindices],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SegmentMax.create` in the current scope."""
+    if _unknown:
+        raise SegmentMax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SegmentMax", name, data, segment_ids)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SegmentMax._call(name, (data, segment_ids), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TNumber,
+    )
 
 __all__ = ["SegmentMean", "segment_mean"]
 
@@ -29,7 +45,7 @@ class SegmentMeanInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class SegmentMean(Op, Generic[T]):
+class SegmentMean(TensorOp[T]):
     """TensorFlow's `SegmentMean`: `data`, `segment_ids` -> `output`.
 
     TensorFlow's own text: `SegmentMean.tensorflow_doc()`.
@@ -52,9 +68,6 @@ class SegmentMean(Op, Generic[T]):
     def inputs(self) -> SegmentMeanInputs[T]:
         return SegmentMeanInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
@@ -69,21 +82,37 @@ class SegmentMean(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SegmentMean[U] = SegmentMean()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SegmentMean[U] = new(SegmentMean)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "SegmentMean", None, data, segment_ids
+                    context[CURRENT], "SegmentMean", None, data, segment_ids
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids), {}, fast_path_error)
 
 
+@explained
 def segment_mean(
-    data: Operand[U], segment_ids: Operand[Uindices], *, name: str | None = None
-) -> SegmentMean[U]:
-    """`SegmentMean.create` in the current scope."""
-    return SegmentMean.create(Scope.current(name), data, segment_ids)
+    data: Operand[U],
+    segment_ids: Operand[Uindices],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SegmentMean.create` in the current scope."""
+    if _unknown:
+        raise SegmentMean._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SegmentMean", name, data, segment_ids)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SegmentMean._call(name, (data, segment_ids), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex, TReal
 
 __all__ = ["SegmentMin", "segment_min"]
 
@@ -29,7 +38,7 @@ class SegmentMinInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class SegmentMin(Op, Generic[T]):
+class SegmentMin(TensorOp[T]):
     """TensorFlow's `SegmentMin`: `data`, `segment_ids` -> `output`.
 
     TensorFlow's own text: `SegmentMin.tensorflow_doc()`.
@@ -52,9 +61,6 @@ class SegmentMin(Op, Generic[T]):
     def inputs(self) -> SegmentMinInputs[T]:
         return SegmentMinInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
@@ -69,21 +75,37 @@ class SegmentMin(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SegmentMin[U] = SegmentMin()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SegmentMin[U] = new(SegmentMin)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "SegmentMin", None, data, segment_ids
+                    context[CURRENT], "SegmentMin", None, data, segment_ids
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids), {}, fast_path_error)
 
 
+@explained
 def segment_min(
-    data: Operand[U], segment_ids: Operand[Uindices], *, name: str | None = None
-) -> SegmentMin[U]:
-    """`SegmentMin.create` in the current scope."""
-    return SegmentMin.create(Scope.current(name), data, segment_ids)
+    data: Operand[U],
+    segment_ids: Operand[Uindices],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SegmentMin.create` in the current scope."""
+    if _unknown:
+        raise SegmentMin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SegmentMin", name, data, segment_ids)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SegmentMin._call(name, (data, segment_ids), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex, TReal
 
 __all__ = ["SegmentMinV2", "segment_min_v2"]
 
@@ -32,7 +41,7 @@ class SegmentMinV2Inputs(OpInputs, Generic[U]):
     Tnumsegments: DType
 
 
-class SegmentMinV2(Op, Generic[T]):
+class SegmentMinV2(TensorOp[T]):
     """TensorFlow's `SegmentMinV2`: `data`, `segment_ids`, `num_segments` ->
     `output`.
 
@@ -58,9 +67,6 @@ class SegmentMinV2(Op, Generic[T]):
     def inputs(self) -> SegmentMinV2Inputs[T]:
         return SegmentMinV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +85,12 @@ class SegmentMinV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SegmentMinV2[U] = SegmentMinV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SegmentMinV2[U] = new(SegmentMinV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SegmentMinV2",
                     None,
                     data,
@@ -92,17 +98,34 @@ class SegmentMinV2(Op, Generic[T]):
                     num_segments,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids, num_segments), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
 
 
+@explained
 def segment_min_v2(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
     *,
     name: str | None = None,
-) -> SegmentMinV2[U]:
-    """`SegmentMinV2.create` in the current scope."""
-    return SegmentMinV2.create(Scope.current(name), data, segment_ids, num_segments)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SegmentMinV2.create` in the current scope."""
+    if _unknown:
+        raise SegmentMinV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "SegmentMinV2", name, data, segment_ids, num_segments
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SegmentMinV2._call(
+        name, (data, segment_ids, num_segments), {}, fast_path_error
+    )
+    return _result

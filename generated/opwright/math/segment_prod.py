@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TNumber,
+    )
 
 __all__ = ["SegmentProd", "segment_prod"]
 
@@ -29,7 +45,7 @@ class SegmentProdInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class SegmentProd(Op, Generic[T]):
+class SegmentProd(TensorOp[T]):
     """TensorFlow's `SegmentProd`: `data`, `segment_ids` -> `output`.
 
     TensorFlow's own text: `SegmentProd.tensorflow_doc()`.
@@ -52,9 +68,6 @@ class SegmentProd(Op, Generic[T]):
     def inputs(self) -> SegmentProdInputs[T]:
         return SegmentProdInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
@@ -69,21 +82,37 @@ class SegmentProd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SegmentProd[U] = SegmentProd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SegmentProd[U] = new(SegmentProd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "SegmentProd", None, data, segment_ids
+                    context[CURRENT], "SegmentProd", None, data, segment_ids
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids), {}, fast_path_error)
 
 
+@explained
 def segment_prod(
-    data: Operand[U], segment_ids: Operand[Uindices], *, name: str | None = None
-) -> SegmentProd[U]:
-    """`SegmentProd.create` in the current scope."""
-    return SegmentProd.create(Scope.current(name), data, segment_ids)
+    data: Operand[U],
+    segment_ids: Operand[Uindices],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SegmentProd.create` in the current scope."""
+    if _unknown:
+        raise SegmentProd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SegmentProd", name, data, segment_ids)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SegmentProd._call(name, (data, segment_ids), {}, fast_path_error)
+    return _result

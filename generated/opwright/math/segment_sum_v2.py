@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TNumber,
+    )
 
 __all__ = ["SegmentSumV2", "segment_sum_v2"]
 
@@ -32,7 +48,7 @@ class SegmentSumV2Inputs(OpInputs, Generic[U]):
     Tnumsegments: DType
 
 
-class SegmentSumV2(Op, Generic[T]):
+class SegmentSumV2(TensorOp[T]):
     """TensorFlow's `SegmentSumV2`: `data`, `segment_ids`, `num_segments` ->
     `output`.
 
@@ -58,9 +74,6 @@ class SegmentSumV2(Op, Generic[T]):
     def inputs(self) -> SegmentSumV2Inputs[T]:
         return SegmentSumV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +92,12 @@ class SegmentSumV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SegmentSumV2[U] = SegmentSumV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SegmentSumV2[U] = new(SegmentSumV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SegmentSumV2",
                     None,
                     data,
@@ -92,17 +105,34 @@ class SegmentSumV2(Op, Generic[T]):
                     num_segments,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids, num_segments), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
 
 
+@explained
 def segment_sum_v2(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
     *,
     name: str | None = None,
-) -> SegmentSumV2[U]:
-    """`SegmentSumV2.create` in the current scope."""
-    return SegmentSumV2.create(Scope.current(name), data, segment_ids, num_segments)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SegmentSumV2.create` in the current scope."""
+    if _unknown:
+        raise SegmentSumV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "SegmentSumV2", name, data, segment_ids, num_segments
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SegmentSumV2._call(
+        name, (data, segment_ids, num_segments), {}, fast_path_error
+    )
+    return _result

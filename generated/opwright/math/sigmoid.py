@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInexact
 
 __all__ = ["Sigmoid", "sigmoid"]
 
@@ -26,7 +35,7 @@ class SigmoidInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Sigmoid(Op, Generic[T]):
+class Sigmoid(TensorOp[T]):
     """TensorFlow's `Sigmoid`: `x` -> `y`.
 
     TensorFlow's own text: `Sigmoid.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Sigmoid(Op, Generic[T]):
     def inputs(self) -> SigmoidInputs[T]:
         return SigmoidInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Sigmoid[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Sigmoid(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Sigmoid[U] = Sigmoid()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Sigmoid", None, x)
+        op: Sigmoid[U] = new(Sigmoid)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Sigmoid", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def sigmoid(x: Operand[U], *, name: str | None = None) -> Sigmoid[U]:
-    """`Sigmoid.create` in the current scope."""
-    return Sigmoid.create(Scope.current(name), x)
+@explained
+def sigmoid(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Sigmoid.create` in the current scope."""
+    if _unknown:
+        raise Sigmoid._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Sigmoid", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Sigmoid._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInexact,
+    )
 
 __all__ = ["SigmoidGrad", "sigmoid_grad"]
 
@@ -27,7 +43,7 @@ class SigmoidGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SigmoidGrad(Op, Generic[T]):
+class SigmoidGrad(TensorOp[T]):
     """TensorFlow's `SigmoidGrad`: `y`, `dy` -> `z`.
 
     TensorFlow's own text: `SigmoidGrad.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class SigmoidGrad(Op, Generic[T]):
     def inputs(self) -> SigmoidGradInputs[T]:
         return SigmoidGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, y: Operand[U], dy: Operand[U]) -> SigmoidGrad[U]:
+    def create(scope: Scope, y: Operand[U], dy: SameOperand[U]) -> SigmoidGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,19 +75,31 @@ class SigmoidGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SigmoidGrad[U] = SigmoidGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "SigmoidGrad", None, y, dy)
+        op: SigmoidGrad[U] = new(SigmoidGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "SigmoidGrad", None, y, dy)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (y, dy), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (y, dy), {}, fast_path_error)
 
 
+@explained
 def sigmoid_grad(
-    y: Operand[U], dy: Operand[U], *, name: str | None = None
-) -> SigmoidGrad[U]:
-    """`SigmoidGrad.create` in the current scope."""
-    return SigmoidGrad.create(Scope.current(name), y, dy)
+    y: Operand[U], dy: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `SigmoidGrad.create` in the current scope."""
+    if _unknown:
+        raise SigmoidGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SigmoidGrad", name, y, dy)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SigmoidGrad._call(name, (y, dy), {}, fast_path_error)
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +47,7 @@ class SobolSampleInputs(OpInputs):
     dtype: DType
 
 
-class SobolSample(Op, Generic[Dtype]):
+class SobolSample(TensorOp[Dtype]):
     """TensorFlow's `SobolSample`: `dim`, `num_results`, `skip` -> `samples`.
 
     TensorFlow's own text: `SobolSample.tensorflow_doc()`.
@@ -56,9 +66,6 @@ class SobolSample(Op, Generic[Dtype]):
     @property
     def inputs(self) -> SobolSampleInputs:
         return SobolSampleInputs(self)
-
-    def as_output(self) -> Output[Dtype]:
-        return self.samples
 
     @overload
     @staticmethod
@@ -103,12 +110,12 @@ class SobolSample(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SobolSample[UDtype] = SobolSample()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SobolSample[UDtype] = new(SobolSample)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.samples = execute(
-                    context._context,
+                    context[CURRENT],
                     "SobolSample",
                     None,
                     dim,
@@ -118,9 +125,11 @@ class SobolSample(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (dim, num_results, skip), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (dim, num_results, skip), {"dtype": dtype}, fast_path_error
+        )
 
 
 @overload
@@ -131,7 +140,7 @@ def sobol_sample(
     *,
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> SobolSample[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
@@ -142,9 +151,10 @@ def sobol_sample(
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> SobolSample[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def sobol_sample(
     dim: Operand[TInt32],
     num_results: Operand[TInt32],
@@ -152,6 +162,29 @@ def sobol_sample(
     *,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> SobolSample[UDtype]:
-    """`SobolSample.create` in the current scope."""
-    return SobolSample.create(Scope.current(name), dim, num_results, skip, dtype=dtype)
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`samples` of `SobolSample.create` in the current scope."""
+    if _unknown:
+        raise SobolSample._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SobolSample",
+                name,
+                dim,
+                num_results,
+                skip,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SobolSample._call(
+        name, (dim, num_results, skip), {"dtype": dtype}, fast_path_error
+    )
+    return _result

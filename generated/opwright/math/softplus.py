@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Softplus", "softplus"]
 
@@ -26,7 +35,7 @@ class SoftplusInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Softplus(Op, Generic[T]):
+class Softplus(TensorOp[T]):
     """TensorFlow's `Softplus`: `features` -> `activations`.
 
     TensorFlow's own text: `Softplus.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Softplus(Op, Generic[T]):
     def inputs(self) -> SoftplusInputs[T]:
         return SoftplusInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.activations
-
     @staticmethod
     def create(scope: Scope, features: Operand[U]) -> Softplus[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class Softplus(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Softplus[U] = Softplus()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.activations = execute(context._context, "Softplus", None, features)
+        op: Softplus[U] = new(Softplus)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.activations = execute(context[CURRENT], "Softplus", None, features)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features,), {}, fast_path_error)
 
 
-def softplus(features: Operand[U], *, name: str | None = None) -> Softplus[U]:
-    """`Softplus.create` in the current scope."""
-    return Softplus.create(Scope.current(name), features)
+@explained
+def softplus(
+    features: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`activations` of `Softplus.create` in the current scope."""
+    if _unknown:
+        raise Softplus._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Softplus", name, features)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Softplus._call(name, (features,), {}, fast_path_error)
+    return _result

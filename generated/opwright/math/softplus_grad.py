@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["SoftplusGrad", "softplus_grad"]
 
@@ -27,7 +43,7 @@ class SoftplusGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SoftplusGrad(Op, Generic[T]):
+class SoftplusGrad(TensorOp[T]):
     """TensorFlow's `SoftplusGrad`: `gradients`, `features` -> `backprops`.
 
     TensorFlow's own text: `SoftplusGrad.tensorflow_doc()`.
@@ -47,12 +63,9 @@ class SoftplusGrad(Op, Generic[T]):
     def inputs(self) -> SoftplusGradInputs[T]:
         return SoftplusGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.backprops
-
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: Operand[U]
+        scope: Scope, gradients: Operand[U], features: SameOperand[U]
     ) -> SoftplusGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,21 +77,39 @@ class SoftplusGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SoftplusGrad[U] = SoftplusGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SoftplusGrad[U] = new(SoftplusGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops = execute(
-                    context._context, "SoftplusGrad", None, gradients, features
+                    context[CURRENT], "SoftplusGrad", None, gradients, features
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (gradients, features), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (gradients, features), {}, fast_path_error)
 
 
+@explained
 def softplus_grad(
-    gradients: Operand[U], features: Operand[U], *, name: str | None = None
-) -> SoftplusGrad[U]:
-    """`SoftplusGrad.create` in the current scope."""
-    return SoftplusGrad.create(Scope.current(name), gradients, features)
+    gradients: Operand[U],
+    features: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`backprops` of `SoftplusGrad.create` in the current scope."""
+    if _unknown:
+        raise SoftplusGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "SoftplusGrad", name, gradients, features
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SoftplusGrad._call(name, (gradients, features), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["Square", "square"]
 
@@ -26,7 +42,7 @@ class SquareInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Square(Op, Generic[T]):
+class Square(TensorOp[T]):
     """TensorFlow's `Square`: `x` -> `y`.
 
     TensorFlow's own text: `Square.tensorflow_doc()`.
@@ -47,9 +63,6 @@ class Square(Op, Generic[T]):
     def inputs(self) -> SquareInputs[T]:
         return SquareInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Square[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -61,17 +74,29 @@ class Square(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Square[U] = Square()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Square", None, x)
+        op: Square[U] = new(Square)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Square", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def square(x: Operand[U], *, name: str | None = None) -> Square[U]:
-    """`Square.create` in the current scope."""
-    return Square.create(Scope.current(name), x)
+@explained
+def square(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Square.create` in the current scope."""
+    if _unknown:
+        raise Square._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Square", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Square._call(name, (x,), {}, fast_path_error)
+    return _result

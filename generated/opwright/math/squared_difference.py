@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TInexact,
     )
@@ -34,7 +44,7 @@ class SquaredDifferenceInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SquaredDifference(Op, Generic[T]):
+class SquaredDifference(TensorOp[T]):
     """TensorFlow's `SquaredDifference`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `SquaredDifference.tensorflow_doc()`.
@@ -56,11 +66,8 @@ class SquaredDifference(Op, Generic[T]):
     def inputs(self) -> SquaredDifferenceInputs[T]:
         return SquaredDifferenceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> SquaredDifference[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> SquaredDifference[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -71,19 +78,31 @@ class SquaredDifference(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SquaredDifference[U] = SquaredDifference()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "SquaredDifference", None, x, y)
+        op: SquaredDifference[U] = new(SquaredDifference)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "SquaredDifference", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def squared_difference(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> SquaredDifference[U]:
-    """`SquaredDifference.create` in the current scope."""
-    return SquaredDifference.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `SquaredDifference.create` in the current scope."""
+    if _unknown:
+        raise SquaredDifference._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SquaredDifference", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SquaredDifference._call(name, (x, y), {}, fast_path_error)
+    return _result

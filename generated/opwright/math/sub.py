@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["Sub", "sub"]
 
@@ -27,7 +44,7 @@ class SubInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Sub(Op, Generic[T]):
+class Sub(TensorOp[T]):
     """TensorFlow's `Sub`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Sub.tensorflow_doc()`.
@@ -48,11 +65,8 @@ class Sub(Op, Generic[T]):
     def inputs(self) -> SubInputs[T]:
         return SubInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Sub[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Sub[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,17 +77,31 @@ class Sub(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Sub[U] = Sub()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Sub", None, x, y)
+        op: Sub[U] = new(Sub)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Sub", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def sub(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Sub[U]:
-    """`Sub.create` in the current scope."""
-    return Sub.create(Scope.current(name), x, y)
+@explained
+def sub(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Sub.create` in the current scope."""
+    if _unknown:
+        raise Sub._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Sub", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Sub._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TComplex,
+        TReal,
+    )
 
 __all__ = ["TruncateDiv", "truncate_div"]
 
@@ -27,7 +44,7 @@ class TruncateDivInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class TruncateDiv(Op, Generic[T]):
+class TruncateDiv(TensorOp[T]):
     """TensorFlow's `TruncateDiv`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `TruncateDiv.tensorflow_doc()`.
@@ -48,11 +65,8 @@ class TruncateDiv(Op, Generic[T]):
     def inputs(self) -> TruncateDivInputs[T]:
         return TruncateDivInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> TruncateDiv[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> TruncateDiv[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,19 +77,31 @@ class TruncateDiv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TruncateDiv[U] = TruncateDiv()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "TruncateDiv", None, x, y)
+        op: TruncateDiv[U] = new(TruncateDiv)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "TruncateDiv", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def truncate_div(
-    x: Operand[U], y: Operand[U], *, name: str | None = None
-) -> TruncateDiv[U]:
-    """`TruncateDiv.create` in the current scope."""
-    return TruncateDiv.create(Scope.current(name), x, y)
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `TruncateDiv.create` in the current scope."""
+    if _unknown:
+        raise TruncateDiv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "TruncateDiv", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TruncateDiv._call(name, (x, y), {}, fast_path_error)
+    return _result

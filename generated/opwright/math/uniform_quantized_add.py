@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TInt32,
         TQint32,
@@ -52,7 +63,7 @@ class UniformQuantizedAddInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class UniformQuantizedAdd(Op, Generic[T]):
+class UniformQuantizedAdd(TensorOp[T]):
     """TensorFlow's `UniformQuantizedAdd`: `lhs`, `rhs`, `lhs_scales`,
     `lhs_zero_points`, `rhs_scales`, `rhs_zero_points`, `output_scales`,
     `output_zero_points` -> `output`.
@@ -114,14 +125,11 @@ class UniformQuantizedAdd(Op, Generic[T]):
     def inputs(self) -> UniformQuantizedAddInputs[T]:
         return UniformQuantizedAddInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         lhs: Operand[U],
-        rhs: Operand[U],
+        rhs: SameOperand[U],
         lhs_scales: Operand[TFloat32],
         lhs_zero_points: Operand[TInt32],
         rhs_scales: Operand[TFloat32],
@@ -159,13 +167,13 @@ class UniformQuantizedAdd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedAdd[U] = UniformQuantizedAdd()
+        op: UniformQuantizedAdd[U] = new(UniformQuantizedAdd)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformQuantizedAdd",
                     None,
                     lhs,
@@ -196,8 +204,8 @@ class UniformQuantizedAdd(Op, Generic[T]):
                     output_quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -221,7 +229,7 @@ class UniformQuantizedAdd(Op, Generic[T]):
                 "output_quantization_min_val": output_quantization_min_val,
                 "output_quantization_max_val": output_quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -229,9 +237,10 @@ DEFAULTS = UniformQuantizedAdd.Options()
 MERGE = UniformQuantizedAdd.Options.merge
 
 
+@explained
 def uniform_quantized_add(
     lhs: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     lhs_scales: Operand[TFloat32],
     lhs_zero_points: Operand[TInt32],
     rhs_scales: Operand[TFloat32],
@@ -245,33 +254,78 @@ def uniform_quantized_add(
     output_quantization_min_val: int,
     output_quantization_max_val: int,
     *,
-    lhs_quantization_axis: int = default(-1),
-    rhs_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
+    lhs_quantization_axis: int = -1,
+    rhs_quantization_axis: int = -1,
+    output_quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformQuantizedAdd[U]:
-    """`UniformQuantizedAdd.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `UniformQuantizedAdd.create` in the current scope, with
     UniformQuantizedAdd.Options as keywords.
     """
-    return UniformQuantizedAdd.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        lhs_scales,
-        lhs_zero_points,
-        rhs_scales,
-        rhs_zero_points,
-        output_scales,
-        output_zero_points,
-        lhs_quantization_min_val,
-        lhs_quantization_max_val,
-        rhs_quantization_min_val,
-        rhs_quantization_max_val,
-        output_quantization_min_val,
-        output_quantization_max_val,
-        UniformQuantizedAdd.Options(
-            lhs_quantization_axis=lhs_quantization_axis,
-            rhs_quantization_axis=rhs_quantization_axis,
-            output_quantization_axis=output_quantization_axis,
+    if _unknown:
+        raise UniformQuantizedAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformQuantizedAdd",
+                name,
+                lhs,
+                rhs,
+                lhs_scales,
+                lhs_zero_points,
+                rhs_scales,
+                rhs_zero_points,
+                output_scales,
+                output_zero_points,
+                "lhs_quantization_axis",
+                lhs_quantization_axis,
+                "lhs_quantization_min_val",
+                lhs_quantization_min_val,
+                "lhs_quantization_max_val",
+                lhs_quantization_max_val,
+                "rhs_quantization_axis",
+                rhs_quantization_axis,
+                "rhs_quantization_min_val",
+                rhs_quantization_min_val,
+                "rhs_quantization_max_val",
+                rhs_quantization_max_val,
+                "output_quantization_axis",
+                output_quantization_axis,
+                "output_quantization_min_val",
+                output_quantization_min_val,
+                "output_quantization_max_val",
+                output_quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformQuantizedAdd._call(
+        name,
+        (
+            lhs,
+            rhs,
+            lhs_scales,
+            lhs_zero_points,
+            rhs_scales,
+            rhs_zero_points,
+            output_scales,
+            output_zero_points,
         ),
+        {
+            "lhs_quantization_axis": lhs_quantization_axis,
+            "lhs_quantization_min_val": lhs_quantization_min_val,
+            "lhs_quantization_max_val": lhs_quantization_max_val,
+            "rhs_quantization_axis": rhs_quantization_axis,
+            "rhs_quantization_min_val": rhs_quantization_min_val,
+            "rhs_quantization_max_val": rhs_quantization_max_val,
+            "output_quantization_axis": output_quantization_axis,
+            "output_quantization_min_val": output_quantization_min_val,
+            "output_quantization_max_val": output_quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

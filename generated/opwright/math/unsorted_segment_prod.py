@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TNumber,
+    )
 
 __all__ = ["UnsortedSegmentProd", "unsorted_segment_prod"]
 
@@ -32,7 +48,7 @@ class UnsortedSegmentProdInputs(OpInputs, Generic[U]):
     Tnumsegments: DType
 
 
-class UnsortedSegmentProd(Op, Generic[T]):
+class UnsortedSegmentProd(TensorOp[T]):
     """TensorFlow's `UnsortedSegmentProd`: `data`, `segment_ids`, `num_segments` ->
     `output`.
 
@@ -58,9 +74,6 @@ class UnsortedSegmentProd(Op, Generic[T]):
     def inputs(self) -> UnsortedSegmentProdInputs[T]:
         return UnsortedSegmentProdInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +92,12 @@ class UnsortedSegmentProd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnsortedSegmentProd[U] = UnsortedSegmentProd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: UnsortedSegmentProd[U] = new(UnsortedSegmentProd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UnsortedSegmentProd",
                     None,
                     data,
@@ -92,19 +105,39 @@ class UnsortedSegmentProd(Op, Generic[T]):
                     num_segments,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids, num_segments), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
 
 
+@explained
 def unsorted_segment_prod(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
     *,
     name: str | None = None,
-) -> UnsortedSegmentProd[U]:
-    """`UnsortedSegmentProd.create` in the current scope."""
-    return UnsortedSegmentProd.create(
-        Scope.current(name), data, segment_ids, num_segments
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `UnsortedSegmentProd.create` in the current scope."""
+    if _unknown:
+        raise UnsortedSegmentProd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UnsortedSegmentProd",
+                name,
+                data,
+                segment_ids,
+                num_segments,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnsortedSegmentProd._call(
+        name, (data, segment_ids, num_segments), {}, fast_path_error
     )
+    return _result

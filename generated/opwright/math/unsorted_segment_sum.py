@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -40,7 +49,7 @@ class UnsortedSegmentSumInputs(OpInputs, Generic[U]):
     Tnumsegments: DType
 
 
-class UnsortedSegmentSum(Op, Generic[T]):
+class UnsortedSegmentSum(TensorOp[T]):
     """TensorFlow's `UnsortedSegmentSum`: `data`, `segment_ids`, `num_segments` ->
     `output`.
 
@@ -66,9 +75,6 @@ class UnsortedSegmentSum(Op, Generic[T]):
     def inputs(self) -> UnsortedSegmentSumInputs[T]:
         return UnsortedSegmentSumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -87,12 +93,12 @@ class UnsortedSegmentSum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnsortedSegmentSum[U] = UnsortedSegmentSum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: UnsortedSegmentSum[U] = new(UnsortedSegmentSum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UnsortedSegmentSum",
                     None,
                     data,
@@ -100,19 +106,39 @@ class UnsortedSegmentSum(Op, Generic[T]):
                     num_segments,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (data, segment_ids, num_segments), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
 
 
+@explained
 def unsorted_segment_sum(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
     *,
     name: str | None = None,
-) -> UnsortedSegmentSum[U]:
-    """`UnsortedSegmentSum.create` in the current scope."""
-    return UnsortedSegmentSum.create(
-        Scope.current(name), data, segment_ids, num_segments
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `UnsortedSegmentSum.create` in the current scope."""
+    if _unknown:
+        raise UnsortedSegmentSum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UnsortedSegmentSum",
+                name,
+                data,
+                segment_ids,
+                num_segments,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnsortedSegmentSum._call(
+        name, (data, segment_ids, num_segments), {}, fast_path_error
     )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInexact
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInexact,
+    )
 
 __all__ = ["Xlog1py", "xlog1py"]
 
@@ -27,7 +43,7 @@ class Xlog1pyInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Xlog1py(Op, Generic[T]):
+class Xlog1py(TensorOp[T]):
     """TensorFlow's `Xlog1py`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `Xlog1py.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class Xlog1py(Op, Generic[T]):
     def inputs(self) -> Xlog1pyInputs[T]:
         return Xlog1pyInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> Xlog1py[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Xlog1py[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class Xlog1py(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Xlog1py[U] = Xlog1py()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Xlog1py", None, x, y)
+        op: Xlog1py[U] = new(Xlog1py)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Xlog1py", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def xlog1py(x: Operand[U], y: Operand[U], *, name: str | None = None) -> Xlog1py[U]:
-    """`Xlog1py.create` in the current scope."""
-    return Xlog1py.create(Scope.current(name), x, y)
+@explained
+def xlog1py(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Xlog1py.create` in the current scope."""
+    if _unknown:
+        raise Xlog1py._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Xlog1py", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Xlog1py._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -34,7 +44,7 @@ class ZetaInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Zeta(Op, Generic[T]):
+class Zeta(TensorOp[T]):
     """TensorFlow's `Zeta`: `x`, `q` -> `z`.
 
     TensorFlow's own text: `Zeta.tensorflow_doc()`.
@@ -54,11 +64,8 @@ class Zeta(Op, Generic[T]):
     def inputs(self) -> ZetaInputs[T]:
         return ZetaInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], q: Operand[U]) -> Zeta[U]:
+    def create(scope: Scope, x: Operand[U], q: SameOperand[U]) -> Zeta[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -69,17 +76,31 @@ class Zeta(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Zeta[U] = Zeta()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "Zeta", None, x, q)
+        op: Zeta[U] = new(Zeta)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "Zeta", None, x, q)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, q), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, q), {}, fast_path_error)
 
 
-def zeta(x: Operand[U], q: Operand[U], *, name: str | None = None) -> Zeta[U]:
-    """`Zeta.create` in the current scope."""
-    return Zeta.create(Scope.current(name), x, q)
+@explained
+def zeta(
+    x: Operand[U], q: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `Zeta.create` in the current scope."""
+    if _unknown:
+        raise Zeta._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Zeta", name, x, q)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Zeta._call(name, (x, q), {}, fast_path_error)
+    return _result

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = ["AvgPool", "avg_pool"]
@@ -34,7 +44,7 @@ class AvgPoolInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class AvgPool(Op, Generic[T]):
+class AvgPool(TensorOp[T]):
     """TensorFlow's `AvgPool`: `value` -> `output`.
 
     TensorFlow's own text: `AvgPool.tensorflow_doc()`.
@@ -74,9 +84,6 @@ class AvgPool(Op, Generic[T]):
     def inputs(self) -> AvgPoolInputs[T]:
         return AvgPoolInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -99,13 +106,13 @@ class AvgPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AvgPool[U] = AvgPool()
+        op: AvgPool[U] = new(AvgPool)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "AvgPool",
                     None,
                     value,
@@ -119,8 +126,8 @@ class AvgPool(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (value,),
@@ -130,7 +137,7 @@ class AvgPool(Op, Generic[T]):
                 "padding": padding,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,21 +145,52 @@ DEFAULTS = AvgPool.Options()
 MERGE = AvgPool.Options.merge
 
 
+@explained
 def avg_pool(
     value: Operand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> AvgPool[U]:
-    """`AvgPool.create` in the current scope, with AvgPool.Options as keywords."""
-    return AvgPool.create(
-        Scope.current(name),
-        value,
-        ksize,
-        strides,
-        padding,
-        AvgPool.Options(data_format=data_format),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `AvgPool.create` in the current scope, with AvgPool.Options as
+    keywords.
+    """
+    if _unknown:
+        raise AvgPool._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AvgPool",
+                name,
+                value,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AvgPool._call(
+        name,
+        (value,),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +52,7 @@ class AvgPool3DGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class AvgPool3DGrad(Op, Generic[T]):
+class AvgPool3DGrad(TensorOp[T]):
     """TensorFlow's `AvgPool3DGrad`: `orig_input_shape`, `grad` -> `output`.
 
     TensorFlow's own text: `AvgPool3DGrad.tensorflow_doc()`.
@@ -82,9 +92,6 @@ class AvgPool3DGrad(Op, Generic[T]):
     def inputs(self) -> AvgPool3DGradInputs[T]:
         return AvgPool3DGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -109,13 +116,13 @@ class AvgPool3DGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AvgPool3DGrad[U] = AvgPool3DGrad()
+        op: AvgPool3DGrad[U] = new(AvgPool3DGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "AvgPool3DGrad",
                     None,
                     orig_input_shape,
@@ -130,8 +137,8 @@ class AvgPool3DGrad(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input_shape, grad),
@@ -141,7 +148,7 @@ class AvgPool3DGrad(Op, Generic[T]):
                 "padding": padding,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,6 +156,7 @@ DEFAULTS = AvgPool3DGrad.Options()
 MERGE = AvgPool3DGrad.Options.merge
 
 
+@explained
 def avg_pool3d_grad(
     orig_input_shape: Operand[TInt32],
     grad: Operand[U],
@@ -156,18 +164,46 @@ def avg_pool3d_grad(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+    data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
-) -> AvgPool3DGrad[U]:
-    """`AvgPool3DGrad.create` in the current scope, with AvgPool3DGrad.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `AvgPool3DGrad.create` in the current scope, with
+    AvgPool3DGrad.Options as keywords.
     """
-    return AvgPool3DGrad.create(
-        Scope.current(name),
-        orig_input_shape,
-        grad,
-        ksize,
-        strides,
-        padding,
-        AvgPool3DGrad.Options(data_format=data_format),
+    if _unknown:
+        raise AvgPool3DGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AvgPool3DGrad",
+                name,
+                orig_input_shape,
+                grad,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AvgPool3DGrad._call(
+        name,
+        (orig_input_shape, grad),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +52,7 @@ class AvgPoolGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class AvgPoolGrad(Op, Generic[T]):
+class AvgPoolGrad(TensorOp[T]):
     """TensorFlow's `AvgPoolGrad`: `orig_input_shape`, `grad` -> `output`.
 
     TensorFlow's own text: `AvgPoolGrad.tensorflow_doc()`.
@@ -82,9 +92,6 @@ class AvgPoolGrad(Op, Generic[T]):
     def inputs(self) -> AvgPoolGradInputs[T]:
         return AvgPoolGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -109,13 +116,13 @@ class AvgPoolGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AvgPoolGrad[U] = AvgPoolGrad()
+        op: AvgPoolGrad[U] = new(AvgPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "AvgPoolGrad",
                     None,
                     orig_input_shape,
@@ -130,8 +137,8 @@ class AvgPoolGrad(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input_shape, grad),
@@ -141,7 +148,7 @@ class AvgPoolGrad(Op, Generic[T]):
                 "padding": padding,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,6 +156,7 @@ DEFAULTS = AvgPoolGrad.Options()
 MERGE = AvgPoolGrad.Options.merge
 
 
+@explained
 def avg_pool_grad(
     orig_input_shape: Operand[TInt32],
     grad: Operand[U],
@@ -156,18 +164,46 @@ def avg_pool_grad(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> AvgPoolGrad[U]:
-    """`AvgPoolGrad.create` in the current scope, with AvgPoolGrad.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `AvgPoolGrad.create` in the current scope, with
+    AvgPoolGrad.Options as keywords.
     """
-    return AvgPoolGrad.create(
-        Scope.current(name),
-        orig_input_shape,
-        grad,
-        ksize,
-        strides,
-        padding,
-        AvgPoolGrad.Options(data_format=data_format),
+    if _unknown:
+        raise AvgPoolGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AvgPoolGrad",
+                name,
+                orig_input_shape,
+                grad,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AvgPoolGrad._call(
+        name,
+        (orig_input_shape, grad),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

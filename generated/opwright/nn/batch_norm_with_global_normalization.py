@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TNumber,
+    )
 
 __all__ = ["BatchNormWithGlobalNormalization", "batch_norm_with_global_normalization"]
 
@@ -32,7 +49,7 @@ class BatchNormWithGlobalNormalizationInputs(OpInputs, Generic[U]):
     scale_after_normalization: bool
 
 
-class BatchNormWithGlobalNormalization(Op, Generic[T]):
+class BatchNormWithGlobalNormalization(TensorOp[T]):
     """TensorFlow's `BatchNormWithGlobalNormalization`: `t`, `m`, `v`, `beta`,
     `gamma` -> `result`.
 
@@ -57,9 +74,6 @@ class BatchNormWithGlobalNormalization(Op, Generic[T]):
     def inputs(self) -> BatchNormWithGlobalNormalizationInputs[T]:
         return BatchNormWithGlobalNormalizationInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.result
-
     @staticmethod
     @deprecated(
         "BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use tf.nn.batch_normalization().",
@@ -68,10 +82,10 @@ class BatchNormWithGlobalNormalization(Op, Generic[T]):
     def create(
         scope: Scope,
         t: Operand[U],
-        m: Operand[U],
-        v: Operand[U],
-        beta: Operand[U],
-        gamma: Operand[U],
+        m: SameOperand[U],
+        v: SameOperand[U],
+        beta: SameOperand[U],
+        gamma: SameOperand[U],
         variance_epsilon: float,
         scale_after_normalization: bool,
     ) -> BatchNormWithGlobalNormalization[U]:
@@ -90,12 +104,12 @@ class BatchNormWithGlobalNormalization(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchNormWithGlobalNormalization[U] = BatchNormWithGlobalNormalization()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BatchNormWithGlobalNormalization[U] = new(BatchNormWithGlobalNormalization)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.result = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchNormWithGlobalNormalization",
                     None,
                     t,
@@ -106,11 +120,11 @@ class BatchNormWithGlobalNormalization(Op, Generic[T]):
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    scale_after_normalization,
+                    flags[scale_after_normalization],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (t, m, v, beta, gamma),
@@ -118,7 +132,7 @@ class BatchNormWithGlobalNormalization(Op, Generic[T]):
                 "variance_epsilon": variance_epsilon,
                 "scale_after_normalization": scale_after_normalization,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -126,25 +140,50 @@ class BatchNormWithGlobalNormalization(Op, Generic[T]):
     "BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use tf.nn.batch_normalization().",
     category=None,
 )
+@explained
 def batch_norm_with_global_normalization(
     t: Operand[U],
-    m: Operand[U],
-    v: Operand[U],
-    beta: Operand[U],
-    gamma: Operand[U],
+    m: SameOperand[U],
+    v: SameOperand[U],
+    beta: SameOperand[U],
+    gamma: SameOperand[U],
     variance_epsilon: float,
     scale_after_normalization: bool,
     *,
     name: str | None = None,
-) -> BatchNormWithGlobalNormalization[U]:
-    """`BatchNormWithGlobalNormalization.create` in the current scope."""
-    return BatchNormWithGlobalNormalization.create(
-        Scope.current(name),
-        t,
-        m,
-        v,
-        beta,
-        gamma,
-        variance_epsilon,
-        scale_after_normalization,
+    **_unknown: Never,
+) -> Output[U]:
+    """`result` of `BatchNormWithGlobalNormalization.create` in the current scope."""
+    if _unknown:
+        raise BatchNormWithGlobalNormalization._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BatchNormWithGlobalNormalization",
+                name,
+                t,
+                m,
+                v,
+                beta,
+                gamma,
+                "variance_epsilon",
+                variance_epsilon,
+                "scale_after_normalization",
+                flags[scale_after_normalization],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchNormWithGlobalNormalization._call(
+        name,
+        (t, m, v, beta, gamma),
+        {
+            "variance_epsilon": variance_epsilon,
+            "scale_after_normalization": scale_after_normalization,
+        },
+        fast_path_error,
     )
+    return _result

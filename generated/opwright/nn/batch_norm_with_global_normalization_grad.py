@@ -5,16 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TNumber,
+    )
 
 __all__ = [
     "BatchNormWithGlobalNormalizationGrad",
+    "BatchNormWithGlobalNormalizationGradOutputs",
     "batch_norm_with_global_normalization_grad",
 ]
 
@@ -33,6 +51,16 @@ class BatchNormWithGlobalNormalizationGradInputs(OpInputs, Generic[U]):
     T: DType
     variance_epsilon: float
     scale_after_normalization: bool
+
+
+class BatchNormWithGlobalNormalizationGradOutputs(NamedTuple, Generic[T]):
+    """Outputs of BatchNormWithGlobalNormalizationGrad, as `batch_norm_with_global_normalization_grad` returns them."""
+
+    dx: Output[T]
+    dm: Output[T]
+    dv: Output[T]
+    db: Output[T]
+    dg: Output[T]
 
 
 class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
@@ -63,6 +91,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
     db: Output[T]
     dg: Output[T]
     Inputs = BatchNormWithGlobalNormalizationGradInputs
+    Outputs = BatchNormWithGlobalNormalizationGradOutputs
 
     @property
     def inputs(self) -> BatchNormWithGlobalNormalizationGradInputs[T]:
@@ -76,10 +105,10 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
     def create(
         scope: Scope,
         t: Operand[U],
-        m: Operand[U],
-        v: Operand[U],
-        gamma: Operand[U],
-        backprop: Operand[U],
+        m: SameOperand[U],
+        v: SameOperand[U],
+        gamma: SameOperand[U],
+        backprop: SameOperand[U],
         variance_epsilon: float,
         scale_after_normalization: bool,
     ) -> BatchNormWithGlobalNormalizationGrad[U]:
@@ -98,14 +127,14 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchNormWithGlobalNormalizationGrad[U] = (
-            BatchNormWithGlobalNormalizationGrad()
+        op: BatchNormWithGlobalNormalizationGrad[U] = new(
+            BatchNormWithGlobalNormalizationGrad
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.dx, op.dm, op.dv, op.db, op.dg = execute(
-                    context._context,
+                    context[CURRENT],
                     "BatchNormWithGlobalNormalizationGrad",
                     None,
                     t,
@@ -116,11 +145,11 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    scale_after_normalization,
+                    flags[scale_after_normalization],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (t, m, v, gamma, backprop),
@@ -128,7 +157,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
                 "variance_epsilon": variance_epsilon,
                 "scale_after_normalization": scale_after_normalization,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,25 +165,54 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
     "BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use tf.nn.batch_normalization().",
     category=None,
 )
+@explained
 def batch_norm_with_global_normalization_grad(
     t: Operand[U],
-    m: Operand[U],
-    v: Operand[U],
-    gamma: Operand[U],
-    backprop: Operand[U],
+    m: SameOperand[U],
+    v: SameOperand[U],
+    gamma: SameOperand[U],
+    backprop: SameOperand[U],
     variance_epsilon: float,
     scale_after_normalization: bool,
     *,
     name: str | None = None,
-) -> BatchNormWithGlobalNormalizationGrad[U]:
-    """`BatchNormWithGlobalNormalizationGrad.create` in the current scope."""
-    return BatchNormWithGlobalNormalizationGrad.create(
-        Scope.current(name),
-        t,
-        m,
-        v,
-        gamma,
-        backprop,
-        variance_epsilon,
-        scale_after_normalization,
+    **_unknown: Never,
+) -> BatchNormWithGlobalNormalizationGradOutputs[U]:
+    """The outputs of `BatchNormWithGlobalNormalizationGrad.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise BatchNormWithGlobalNormalizationGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: BatchNormWithGlobalNormalizationGradOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = BatchNormWithGlobalNormalizationGradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BatchNormWithGlobalNormalizationGrad",
+                    name,
+                    t,
+                    m,
+                    v,
+                    gamma,
+                    backprop,
+                    "variance_epsilon",
+                    variance_epsilon,
+                    "scale_after_normalization",
+                    flags[scale_after_normalization],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchNormWithGlobalNormalizationGrad._call(
+        name,
+        (t, m, v, gamma, backprop),
+        {
+            "variance_epsilon": variance_epsilon,
+            "scale_after_normalization": scale_after_normalization,
+        },
+        fast_path_error,
     )
+    return _result

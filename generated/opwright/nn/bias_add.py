@@ -5,14 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TNumber,
+    )
     from typing_extensions import Self
 
 __all__ = ["BiasAdd", "bias_add"]
@@ -30,7 +47,7 @@ class BiasAddInputs(OpInputs, Generic[U]):
     data_format: Literal["NHWC", "NCHW"]
 
 
-class BiasAdd(Op, Generic[T]):
+class BiasAdd(TensorOp[T]):
     """TensorFlow's `BiasAdd`: `value`, `bias` -> `output`.
 
     TensorFlow's own text: `BiasAdd.tensorflow_doc()`.
@@ -71,12 +88,9 @@ class BiasAdd(Op, Generic[T]):
     def inputs(self) -> BiasAddInputs[T]:
         return BiasAddInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, value: Operand[U], bias: Operand[U], *options: Options
+        scope: Scope, value: Operand[U], bias: SameOperand[U], *options: Options
     ) -> BiasAdd[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -89,13 +103,13 @@ class BiasAdd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BiasAdd[U] = BiasAdd()
+        op: BiasAdd[U] = new(BiasAdd)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "BiasAdd",
                     None,
                     value,
@@ -104,10 +118,10 @@ class BiasAdd(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (value, bias), {"data_format": opts.data_format}, refusal
+            scope, (value, bias), {"data_format": opts.data_format}, fast_path_error
         )
 
 
@@ -115,14 +129,37 @@ DEFAULTS = BiasAdd.Options()
 MERGE = BiasAdd.Options.merge
 
 
+@explained
 def bias_add(
     value: Operand[U],
-    bias: Operand[U],
+    bias: SameOperand[U],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> BiasAdd[U]:
-    """`BiasAdd.create` in the current scope, with BiasAdd.Options as keywords."""
-    return BiasAdd.create(
-        Scope.current(name), value, bias, BiasAdd.Options(data_format=data_format)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BiasAdd.create` in the current scope, with BiasAdd.Options as
+    keywords.
+    """
+    if _unknown:
+        raise BiasAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BiasAdd",
+                name,
+                value,
+                bias,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BiasAdd._call(
+        name, (value, bias), {"data_format": data_format}, fast_path_error
     )
+    return _result

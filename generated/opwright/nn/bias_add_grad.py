@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TNumber
     from typing_extensions import Self
 
 __all__ = ["BiasAddGrad", "bias_add_grad"]
@@ -29,7 +39,7 @@ class BiasAddGradInputs(OpInputs, Generic[U]):
     data_format: Literal["NHWC", "NCHW"]
 
 
-class BiasAddGrad(Op, Generic[T]):
+class BiasAddGrad(TensorOp[T]):
     """TensorFlow's `BiasAddGrad`: `out_backprop` -> `output`.
 
     TensorFlow's own text: `BiasAddGrad.tensorflow_doc()`.
@@ -70,9 +80,6 @@ class BiasAddGrad(Op, Generic[T]):
     def inputs(self) -> BiasAddGradInputs[T]:
         return BiasAddGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, out_backprop: Operand[U], *options: Options
@@ -87,13 +94,13 @@ class BiasAddGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BiasAddGrad[U] = BiasAddGrad()
+        op: BiasAddGrad[U] = new(BiasAddGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "BiasAddGrad",
                     None,
                     out_backprop,
@@ -101,10 +108,10 @@ class BiasAddGrad(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (out_backprop,), {"data_format": opts.data_format}, refusal
+            scope, (out_backprop,), {"data_format": opts.data_format}, fast_path_error
         )
 
 
@@ -112,15 +119,35 @@ DEFAULTS = BiasAddGrad.Options()
 MERGE = BiasAddGrad.Options.merge
 
 
+@explained
 def bias_add_grad(
     out_backprop: Operand[U],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> BiasAddGrad[U]:
-    """`BiasAddGrad.create` in the current scope, with BiasAddGrad.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BiasAddGrad.create` in the current scope, with
+    BiasAddGrad.Options as keywords.
     """
-    return BiasAddGrad.create(
-        Scope.current(name), out_backprop, BiasAddGrad.Options(data_format=data_format)
+    if _unknown:
+        raise BiasAddGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "BiasAddGrad",
+                name,
+                out_backprop,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BiasAddGrad._call(
+        name, (out_backprop,), {"data_format": data_format}, fast_path_error
     )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TNumber,
+    )
 
 __all__ = ["BiasAddV1", "bias_add_v1"]
 
@@ -27,7 +43,7 @@ class BiasAddV1Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BiasAddV1(Op, Generic[T]):
+class BiasAddV1(TensorOp[T]):
     """TensorFlow's `BiasAddV1`: `value`, `bias` -> `output`.
 
     TensorFlow's own text: `BiasAddV1.tensorflow_doc()`.
@@ -48,11 +64,8 @@ class BiasAddV1(Op, Generic[T]):
     def inputs(self) -> BiasAddV1Inputs[T]:
         return BiasAddV1Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, value: Operand[U], bias: Operand[U]) -> BiasAddV1[U]:
+    def create(scope: Scope, value: Operand[U], bias: SameOperand[U]) -> BiasAddV1[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,19 +76,35 @@ class BiasAddV1(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BiasAddV1[U] = BiasAddV1()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "BiasAddV1", None, value, bias)
+        op: BiasAddV1[U] = new(BiasAddV1)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "BiasAddV1", None, value, bias)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (value, bias), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (value, bias), {}, fast_path_error)
 
 
+@explained
 def bias_add_v1(
-    value: Operand[U], bias: Operand[U], *, name: str | None = None
-) -> BiasAddV1[U]:
-    """`BiasAddV1.create` in the current scope."""
-    return BiasAddV1.create(Scope.current(name), value, bias)
+    value: Operand[U],
+    bias: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `BiasAddV1.create` in the current scope."""
+    if _unknown:
+        raise BiasAddV1._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BiasAddV1", name, value, bias)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BiasAddV1._call(name, (value, bias), {}, fast_path_error)
+    return _result

@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TInt64,
     )
     from typing_extensions import Self
 
-__all__ = ["BlockLSTM", "block_lstm"]
+__all__ = ["BlockLSTM", "BlockLSTMOutputs", "block_lstm"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
@@ -45,6 +57,18 @@ class BlockLSTMInputs(OpInputs, Generic[U]):
     cell_clip: float
     use_peephole: bool
     T: DType
+
+
+class BlockLSTMOutputs(NamedTuple, Generic[T]):
+    """Outputs of BlockLSTM, as `block_lstm` returns them."""
+
+    i: Output[T]
+    cs: Output[T]
+    f: Output[T]
+    o: Output[T]
+    ci: Output[T]
+    co: Output[T]
+    h: Output[T]
 
 
 class BlockLSTM(Op, Generic[T]):
@@ -75,6 +99,7 @@ class BlockLSTM(Op, Generic[T]):
     co: Output[T]
     h: Output[T]
     Inputs = BlockLSTMInputs
+    Outputs = BlockLSTMOutputs
 
     class Options(OpOptions):
         """Optional attributes of BlockLSTM.
@@ -119,13 +144,13 @@ class BlockLSTM(Op, Generic[T]):
         scope: Scope,
         seq_len_max: Operand[TInt64],
         x: Operand[U],
-        cs_prev: Operand[U],
-        h_prev: Operand[U],
-        w: Operand[U],
-        wci: Operand[U],
-        wcf: Operand[U],
-        wco: Operand[U],
-        b: Operand[U],
+        cs_prev: SameOperand[U],
+        h_prev: SameOperand[U],
+        w: SameOperand[U],
+        wci: SameOperand[U],
+        wcf: SameOperand[U],
+        wco: SameOperand[U],
+        b: SameOperand[U],
         *options: Options,
     ) -> BlockLSTM[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -146,13 +171,13 @@ class BlockLSTM(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BlockLSTM[U] = BlockLSTM()
+        op: BlockLSTM[U] = new(BlockLSTM)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
-                    context._context,
+                    context[CURRENT],
                     "BlockLSTM",
                     None,
                     seq_len_max,
@@ -172,8 +197,8 @@ class BlockLSTM(Op, Generic[T]):
                     opts.use_peephole,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b),
@@ -182,7 +207,7 @@ class BlockLSTM(Op, Generic[T]):
                 "cell_clip": opts.cell_clip,
                 "use_peephole": opts.use_peephole,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -190,35 +215,66 @@ DEFAULTS = BlockLSTM.Options()
 MERGE = BlockLSTM.Options.merge
 
 
+@explained
 def block_lstm(
     seq_len_max: Operand[TInt64],
     x: Operand[U],
-    cs_prev: Operand[U],
-    h_prev: Operand[U],
-    w: Operand[U],
-    wci: Operand[U],
-    wcf: Operand[U],
-    wco: Operand[U],
-    b: Operand[U],
+    cs_prev: SameOperand[U],
+    h_prev: SameOperand[U],
+    w: SameOperand[U],
+    wci: SameOperand[U],
+    wcf: SameOperand[U],
+    wco: SameOperand[U],
+    b: SameOperand[U],
     *,
-    forget_bias: float = default(1.0),
-    cell_clip: float = default(3.0),
-    use_peephole: bool = default(False),
+    forget_bias: float = 1.0,
+    cell_clip: float = 3.0,
+    use_peephole: bool = False,
     name: str | None = None,
-) -> BlockLSTM[U]:
-    """`BlockLSTM.create` in the current scope, with BlockLSTM.Options as keywords."""
-    return BlockLSTM.create(
-        Scope.current(name),
-        seq_len_max,
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
-        BlockLSTM.Options(
-            forget_bias=forget_bias, cell_clip=cell_clip, use_peephole=use_peephole
-        ),
+    **_unknown: Never,
+) -> BlockLSTMOutputs[U]:
+    """The outputs of `BlockLSTM.create` in the current scope, with BlockLSTM.Options
+    as keywords.
+    """
+    if _unknown:
+        raise BlockLSTM._unknown(_unknown)
+    fast_path_error = None
+    _result: BlockLSTMOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = BlockLSTMOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "BlockLSTM",
+                    name,
+                    seq_len_max,
+                    x,
+                    cs_prev,
+                    h_prev,
+                    w,
+                    wci,
+                    wcf,
+                    wco,
+                    b,
+                    "forget_bias",
+                    forget_bias,
+                    "cell_clip",
+                    cell_clip,
+                    "use_peephole",
+                    flags[use_peephole],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BlockLSTM._call(
+        name,
+        (seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b),
+        {
+            "forget_bias": forget_bias,
+            "cell_clip": cell_clip,
+            "use_peephole": use_peephole,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TInt64,
     )
 
-__all__ = ["BlockLSTMGradV2", "block_lstm_grad_v2"]
+__all__ = ["BlockLSTMGradV2", "BlockLSTMGradV2Outputs", "block_lstm_grad_v2"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
@@ -50,6 +61,19 @@ class BlockLSTMGradV2Inputs(OpInputs, Generic[U]):
     h_grad: Output[U]
     use_peephole: bool
     T: DType
+
+
+class BlockLSTMGradV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of BlockLSTMGradV2, as `block_lstm_grad_v2` returns them."""
+
+    x_grad: Output[T]
+    cs_prev_grad: Output[T]
+    h_prev_grad: Output[T]
+    w_grad: Output[T]
+    wci_grad: Output[T]
+    wcf_grad: Output[T]
+    wco_grad: Output[T]
+    b_grad: Output[T]
 
 
 class BlockLSTMGradV2(Op, Generic[T]):
@@ -93,6 +117,7 @@ class BlockLSTMGradV2(Op, Generic[T]):
     wco_grad: Output[T]
     b_grad: Output[T]
     Inputs = BlockLSTMGradV2Inputs
+    Outputs = BlockLSTMGradV2Outputs
 
     @property
     def inputs(self) -> BlockLSTMGradV2Inputs[T]:
@@ -103,22 +128,22 @@ class BlockLSTMGradV2(Op, Generic[T]):
         scope: Scope,
         seq_len_max: Operand[TInt64],
         x: Operand[U],
-        cs_prev: Operand[U],
-        h_prev: Operand[U],
-        w: Operand[U],
-        wci: Operand[U],
-        wcf: Operand[U],
-        wco: Operand[U],
-        b: Operand[U],
-        i: Operand[U],
-        cs: Operand[U],
-        f: Operand[U],
-        o: Operand[U],
-        ci: Operand[U],
-        co: Operand[U],
-        h: Operand[U],
-        cs_grad: Operand[U],
-        h_grad: Operand[U],
+        cs_prev: SameOperand[U],
+        h_prev: SameOperand[U],
+        w: SameOperand[U],
+        wci: SameOperand[U],
+        wcf: SameOperand[U],
+        wco: SameOperand[U],
+        b: SameOperand[U],
+        i: SameOperand[U],
+        cs: SameOperand[U],
+        f: SameOperand[U],
+        o: SameOperand[U],
+        ci: SameOperand[U],
+        co: SameOperand[U],
+        h: SameOperand[U],
+        cs_grad: SameOperand[U],
+        h_grad: SameOperand[U],
         use_peephole: bool,
     ) -> BlockLSTMGradV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -148,10 +173,10 @@ class BlockLSTMGradV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BlockLSTMGradV2[U] = BlockLSTMGradV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: BlockLSTMGradV2[U] = new(BlockLSTMGradV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.x_grad,
                     op.cs_prev_grad,
@@ -162,7 +187,7 @@ class BlockLSTMGradV2(Op, Generic[T]):
                     op.wco_grad,
                     op.b_grad,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "BlockLSTMGradV2",
                     None,
                     seq_len_max,
@@ -184,11 +209,11 @@ class BlockLSTMGradV2(Op, Generic[T]):
                     cs_grad,
                     h_grad,
                     "use_peephole",
-                    use_peephole,
+                    flags[use_peephole],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -212,53 +237,95 @@ class BlockLSTMGradV2(Op, Generic[T]):
                 h_grad,
             ),
             {"use_peephole": use_peephole},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def block_lstm_grad_v2(
     seq_len_max: Operand[TInt64],
     x: Operand[U],
-    cs_prev: Operand[U],
-    h_prev: Operand[U],
-    w: Operand[U],
-    wci: Operand[U],
-    wcf: Operand[U],
-    wco: Operand[U],
-    b: Operand[U],
-    i: Operand[U],
-    cs: Operand[U],
-    f: Operand[U],
-    o: Operand[U],
-    ci: Operand[U],
-    co: Operand[U],
-    h: Operand[U],
-    cs_grad: Operand[U],
-    h_grad: Operand[U],
+    cs_prev: SameOperand[U],
+    h_prev: SameOperand[U],
+    w: SameOperand[U],
+    wci: SameOperand[U],
+    wcf: SameOperand[U],
+    wco: SameOperand[U],
+    b: SameOperand[U],
+    i: SameOperand[U],
+    cs: SameOperand[U],
+    f: SameOperand[U],
+    o: SameOperand[U],
+    ci: SameOperand[U],
+    co: SameOperand[U],
+    h: SameOperand[U],
+    cs_grad: SameOperand[U],
+    h_grad: SameOperand[U],
     use_peephole: bool,
     *,
     name: str | None = None,
-) -> BlockLSTMGradV2[U]:
-    """`BlockLSTMGradV2.create` in the current scope."""
-    return BlockLSTMGradV2.create(
-        Scope.current(name),
-        seq_len_max,
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
-        i,
-        cs,
-        f,
-        o,
-        ci,
-        co,
-        h,
-        cs_grad,
-        h_grad,
-        use_peephole,
+    **_unknown: Never,
+) -> BlockLSTMGradV2Outputs[U]:
+    """The outputs of `BlockLSTMGradV2.create` in the current scope."""
+    if _unknown:
+        raise BlockLSTMGradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: BlockLSTMGradV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = BlockLSTMGradV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "BlockLSTMGradV2",
+                    name,
+                    seq_len_max,
+                    x,
+                    cs_prev,
+                    h_prev,
+                    w,
+                    wci,
+                    wcf,
+                    wco,
+                    b,
+                    i,
+                    cs,
+                    f,
+                    o,
+                    ci,
+                    co,
+                    h,
+                    cs_grad,
+                    h_grad,
+                    "use_peephole",
+                    flags[use_peephole],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BlockLSTMGradV2._call(
+        name,
+        (
+            seq_len_max,
+            x,
+            cs_prev,
+            h_prev,
+            w,
+            wci,
+            wcf,
+            wco,
+            b,
+            i,
+            cs,
+            f,
+            o,
+            ci,
+            co,
+            h,
+            cs_grad,
+            h_grad,
+        ),
+        {"use_peephole": use_peephole},
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TInt64,
     )
     from typing_extensions import Self
 
-__all__ = ["BlockLSTMV2", "block_lstm_v2"]
+__all__ = ["BlockLSTMV2", "BlockLSTMV2Outputs", "block_lstm_v2"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
@@ -44,6 +56,18 @@ class BlockLSTMV2Inputs(OpInputs, Generic[U]):
     cell_clip: float
     use_peephole: bool
     T: DType
+
+
+class BlockLSTMV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of BlockLSTMV2, as `block_lstm_v2` returns them."""
+
+    i: Output[T]
+    cs: Output[T]
+    f: Output[T]
+    o: Output[T]
+    ci: Output[T]
+    co: Output[T]
+    h: Output[T]
 
 
 class BlockLSTMV2(Op, Generic[T]):
@@ -74,6 +98,7 @@ class BlockLSTMV2(Op, Generic[T]):
     co: Output[T]
     h: Output[T]
     Inputs = BlockLSTMV2Inputs
+    Outputs = BlockLSTMV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of BlockLSTMV2.
@@ -110,13 +135,13 @@ class BlockLSTMV2(Op, Generic[T]):
         scope: Scope,
         seq_len_max: Operand[TInt64],
         x: Operand[U],
-        cs_prev: Operand[U],
-        h_prev: Operand[U],
-        w: Operand[U],
-        wci: Operand[U],
-        wcf: Operand[U],
-        wco: Operand[U],
-        b: Operand[U],
+        cs_prev: SameOperand[U],
+        h_prev: SameOperand[U],
+        w: SameOperand[U],
+        wci: SameOperand[U],
+        wcf: SameOperand[U],
+        wco: SameOperand[U],
+        b: SameOperand[U],
         *options: Options,
     ) -> BlockLSTMV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -137,13 +162,13 @@ class BlockLSTMV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BlockLSTMV2[U] = BlockLSTMV2()
+        op: BlockLSTMV2[U] = new(BlockLSTMV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
-                    context._context,
+                    context[CURRENT],
                     "BlockLSTMV2",
                     None,
                     seq_len_max,
@@ -161,13 +186,13 @@ class BlockLSTMV2(Op, Generic[T]):
                     opts.use_peephole,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b),
             {"cell_clip": opts.cell_clip, "use_peephole": opts.use_peephole},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -175,34 +200,59 @@ DEFAULTS = BlockLSTMV2.Options()
 MERGE = BlockLSTMV2.Options.merge
 
 
+@explained
 def block_lstm_v2(
     seq_len_max: Operand[TInt64],
     x: Operand[U],
-    cs_prev: Operand[U],
-    h_prev: Operand[U],
-    w: Operand[U],
-    wci: Operand[U],
-    wcf: Operand[U],
-    wco: Operand[U],
-    b: Operand[U],
+    cs_prev: SameOperand[U],
+    h_prev: SameOperand[U],
+    w: SameOperand[U],
+    wci: SameOperand[U],
+    wcf: SameOperand[U],
+    wco: SameOperand[U],
+    b: SameOperand[U],
     *,
-    cell_clip: float = default(0.0),
-    use_peephole: bool = default(False),
+    cell_clip: float = 0.0,
+    use_peephole: bool = False,
     name: str | None = None,
-) -> BlockLSTMV2[U]:
-    """`BlockLSTMV2.create` in the current scope, with BlockLSTMV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> BlockLSTMV2Outputs[U]:
+    """The outputs of `BlockLSTMV2.create` in the current scope, with
+    BlockLSTMV2.Options as keywords.
     """
-    return BlockLSTMV2.create(
-        Scope.current(name),
-        seq_len_max,
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
-        BlockLSTMV2.Options(cell_clip=cell_clip, use_peephole=use_peephole),
+    if _unknown:
+        raise BlockLSTMV2._unknown(_unknown)
+    fast_path_error = None
+    _result: BlockLSTMV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = BlockLSTMV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "BlockLSTMV2",
+                    name,
+                    seq_len_max,
+                    x,
+                    cs_prev,
+                    h_prev,
+                    w,
+                    wci,
+                    wcf,
+                    wco,
+                    b,
+                    "cell_clip",
+                    cell_clip,
+                    "use_peephole",
+                    flags[use_peephole],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BlockLSTMV2._call(
+        name,
+        (seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b),
+        {"cell_clip": cell_clip, "use_peephole": use_peephole},
+        fast_path_error,
     )
+    return _result

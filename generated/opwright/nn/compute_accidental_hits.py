@@ -5,16 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TInt64
     from typing_extensions import Self
 
-__all__ = ["ComputeAccidentalHits", "compute_accidental_hits"]
+__all__ = [
+    "ComputeAccidentalHits",
+    "ComputeAccidentalHitsOutputs",
+    "compute_accidental_hits",
+]
 
 
 class ComputeAccidentalHitsInputs(OpInputs):
@@ -25,6 +40,14 @@ class ComputeAccidentalHitsInputs(OpInputs):
     num_true: int
     seed: int
     seed2: int
+
+
+class ComputeAccidentalHitsOutputs(NamedTuple):
+    """Outputs of ComputeAccidentalHits, as `compute_accidental_hits` returns them."""
+
+    indices: Output[TInt32]
+    ids: Output[TInt64]
+    weights: Output[TFloat32]
 
 
 class ComputeAccidentalHits(Op):
@@ -45,6 +68,7 @@ class ComputeAccidentalHits(Op):
     ids: Output[TInt64]
     weights: Output[TFloat32]
     Inputs = ComputeAccidentalHitsInputs
+    Outputs = ComputeAccidentalHitsOutputs
 
     class Options(OpOptions):
         """Optional attributes of ComputeAccidentalHits.
@@ -96,13 +120,13 @@ class ComputeAccidentalHits(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ComputeAccidentalHits = ComputeAccidentalHits()
+        op: ComputeAccidentalHits = new(ComputeAccidentalHits)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.indices, op.ids, op.weights = execute(
-                    context._context,
+                    context[CURRENT],
                     "ComputeAccidentalHits",
                     None,
                     true_classes,
@@ -115,13 +139,13 @@ class ComputeAccidentalHits(Op):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (true_classes, sampled_candidates),
             {"num_true": num_true, "seed": opts.seed, "seed2": opts.seed2},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -129,22 +153,48 @@ DEFAULTS = ComputeAccidentalHits.Options()
 MERGE = ComputeAccidentalHits.Options.merge
 
 
+@explained
 def compute_accidental_hits(
     true_classes: Operand[TInt64],
     sampled_candidates: Operand[TInt64],
     num_true: int,
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> ComputeAccidentalHits:
-    """`ComputeAccidentalHits.create` in the current scope, with
+    **_unknown: Never,
+) -> ComputeAccidentalHitsOutputs:
+    """The outputs of `ComputeAccidentalHits.create` in the current scope, with
     ComputeAccidentalHits.Options as keywords.
     """
-    return ComputeAccidentalHits.create(
-        Scope.current(name),
-        true_classes,
-        sampled_candidates,
-        num_true,
-        ComputeAccidentalHits.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise ComputeAccidentalHits._unknown(_unknown)
+    fast_path_error = None
+    _result: ComputeAccidentalHitsOutputs
+    if executing_eagerly():
+        try:
+            _result = ComputeAccidentalHitsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ComputeAccidentalHits",
+                    name,
+                    true_classes,
+                    sampled_candidates,
+                    "num_true",
+                    num_true,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ComputeAccidentalHits._call(
+        name,
+        (true_classes, sampled_candidates),
+        {"num_true": num_true, "seed": seed, "seed2": seed2},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -45,7 +56,7 @@ class ConvInputs(OpInputs, Generic[U]):
     groups: int
 
 
-class Conv(Op, Generic[T]):
+class Conv(TensorOp[T]):
     """TensorFlow's `Conv`: `input`, `filter` -> `output`.
 
     TensorFlow's own text: `Conv.tensorflow_doc()`.
@@ -125,14 +136,11 @@ class Conv(Op, Generic[T]):
     def inputs(self) -> ConvInputs[T]:
         return ConvInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
+        filter: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
@@ -150,13 +158,13 @@ class Conv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv[U] = Conv()
+        op: Conv[U] = new(Conv)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv",
                     None,
                     input,
@@ -177,8 +185,8 @@ class Conv(Op, Generic[T]):
                     opts.groups,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter),
@@ -191,7 +199,7 @@ class Conv(Op, Generic[T]):
                 "batch_dims": opts.batch_dims,
                 "groups": opts.groups,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -199,31 +207,64 @@ DEFAULTS = Conv.Options()
 MERGE = Conv.Options.merge
 
 
+@explained
 def conv(
     input: Operand[U],
-    filter: Operand[U],
+    filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["CHANNELS_FIRST", "CHANNELS_LAST"] = default("CHANNELS_LAST"),
-    dilations: Sequence[int] = default(()),
-    batch_dims: int = default(1),
-    groups: int = default(1),
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["CHANNELS_FIRST", "CHANNELS_LAST"] = "CHANNELS_LAST",
+    dilations: Sequence[int] = (),
+    batch_dims: int = 1,
+    groups: int = 1,
     name: str | None = None,
-) -> Conv[U]:
-    """`Conv.create` in the current scope, with Conv.Options as keywords."""
-    return Conv.create(
-        Scope.current(name),
-        input,
-        filter,
-        strides,
-        padding,
-        Conv.Options(
-            explicit_paddings=explicit_paddings,
-            data_format=data_format,
-            dilations=dilations,
-            batch_dims=batch_dims,
-            groups=groups,
-        ),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv.create` in the current scope, with Conv.Options as keywords."""
+    if _unknown:
+        raise Conv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv",
+                name,
+                input,
+                filter,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+                "batch_dims",
+                batch_dims,
+                "groups",
+                groups,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv._call(
+        name,
+        (input, filter),
+        {
+            "strides": strides,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+            "dilations": dilations,
+            "batch_dims": batch_dims,
+            "groups": groups,
+        },
+        fast_path_error,
     )
+    return _result

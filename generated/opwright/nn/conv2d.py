@@ -5,20 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -44,7 +56,7 @@ class Conv2DInputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class Conv2D(Op, Generic[T]):
+class Conv2D(TensorOp[T]):
     """TensorFlow's `Conv2D`: `input`, `filter` -> `output`.
 
     TensorFlow's own text: `Conv2D.tensorflow_doc()`.
@@ -112,14 +124,11 @@ class Conv2D(Op, Generic[T]):
     def inputs(self) -> Conv2DInputs[T]:
         return Conv2DInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
+        filter: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
@@ -137,13 +146,13 @@ class Conv2D(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv2D[U] = Conv2D()
+        op: Conv2D[U] = new(Conv2D)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv2D",
                     None,
                     input,
@@ -162,8 +171,8 @@ class Conv2D(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter),
@@ -175,7 +184,7 @@ class Conv2D(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -183,29 +192,62 @@ DEFAULTS = Conv2D.Options()
 MERGE = Conv2D.Options.merge
 
 
+@explained
 def conv2d(
     input: Operand[U],
-    filter: Operand[U],
+    filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    use_cudnn_on_gpu: bool = default(True),
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    use_cudnn_on_gpu: bool = True,
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
     name: str | None = None,
-) -> Conv2D[U]:
-    """`Conv2D.create` in the current scope, with Conv2D.Options as keywords."""
-    return Conv2D.create(
-        Scope.current(name),
-        input,
-        filter,
-        strides,
-        padding,
-        Conv2D.Options(
-            use_cudnn_on_gpu=use_cudnn_on_gpu,
-            explicit_paddings=explicit_paddings,
-            data_format=data_format,
-            dilations=dilations,
-        ),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv2D.create` in the current scope, with Conv2D.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Conv2D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv2D",
+                name,
+                input,
+                filter,
+                "strides",
+                strides,
+                "use_cudnn_on_gpu",
+                flags[use_cudnn_on_gpu],
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv2D._call(
+        name,
+        (input, filter),
+        {
+            "strides": strides,
+            "use_cudnn_on_gpu": use_cudnn_on_gpu,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

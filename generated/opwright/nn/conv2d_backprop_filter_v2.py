@@ -5,16 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
 __all__ = ["Conv2DBackpropFilterV2", "conv2d_backprop_filter_v2"]
@@ -38,7 +56,7 @@ class Conv2DBackpropFilterV2Inputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class Conv2DBackpropFilterV2(Op, Generic[T]):
+class Conv2DBackpropFilterV2(TensorOp[T]):
     """TensorFlow's `Conv2DBackpropFilterV2`: `input`, `filter`, `out_backprop` ->
     `output`.
 
@@ -107,15 +125,12 @@ class Conv2DBackpropFilterV2(Op, Generic[T]):
     def inputs(self) -> Conv2DBackpropFilterV2Inputs[T]:
         return Conv2DBackpropFilterV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
-        out_backprop: Operand[U],
+        filter: SameOperand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
@@ -134,13 +149,13 @@ class Conv2DBackpropFilterV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv2DBackpropFilterV2[U] = Conv2DBackpropFilterV2()
+        op: Conv2DBackpropFilterV2[U] = new(Conv2DBackpropFilterV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv2DBackpropFilterV2",
                     None,
                     input,
@@ -160,8 +175,8 @@ class Conv2DBackpropFilterV2(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, out_backprop),
@@ -173,7 +188,7 @@ class Conv2DBackpropFilterV2(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -181,33 +196,64 @@ DEFAULTS = Conv2DBackpropFilterV2.Options()
 MERGE = Conv2DBackpropFilterV2.Options.merge
 
 
+@explained
 def conv2d_backprop_filter_v2(
     input: Operand[U],
-    filter: Operand[U],
-    out_backprop: Operand[U],
+    filter: SameOperand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    use_cudnn_on_gpu: bool = default(True),
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    use_cudnn_on_gpu: bool = True,
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
     name: str | None = None,
-) -> Conv2DBackpropFilterV2[U]:
-    """`Conv2DBackpropFilterV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv2DBackpropFilterV2.create` in the current scope, with
     Conv2DBackpropFilterV2.Options as keywords.
     """
-    return Conv2DBackpropFilterV2.create(
-        Scope.current(name),
-        input,
-        filter,
-        out_backprop,
-        strides,
-        padding,
-        Conv2DBackpropFilterV2.Options(
-            use_cudnn_on_gpu=use_cudnn_on_gpu,
-            explicit_paddings=explicit_paddings,
-            data_format=data_format,
-            dilations=dilations,
-        ),
+    if _unknown:
+        raise Conv2DBackpropFilterV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv2DBackpropFilterV2",
+                name,
+                input,
+                filter,
+                out_backprop,
+                "strides",
+                strides,
+                "use_cudnn_on_gpu",
+                flags[use_cudnn_on_gpu],
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv2DBackpropFilterV2._call(
+        name,
+        (input, filter, out_backprop),
+        {
+            "strides": strides,
+            "use_cudnn_on_gpu": use_cudnn_on_gpu,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

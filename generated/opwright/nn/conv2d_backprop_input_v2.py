@@ -5,20 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -45,7 +57,7 @@ class Conv2DBackpropInputV2Inputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class Conv2DBackpropInputV2(Op, Generic[T]):
+class Conv2DBackpropInputV2(TensorOp[T]):
     """TensorFlow's `Conv2DBackpropInputV2`: `input`, `filter`, `out_backprop` ->
     `output`.
 
@@ -114,15 +126,12 @@ class Conv2DBackpropInputV2(Op, Generic[T]):
     def inputs(self) -> Conv2DBackpropInputV2Inputs[T]:
         return Conv2DBackpropInputV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
-        out_backprop: Operand[U],
+        filter: SameOperand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
@@ -141,13 +150,13 @@ class Conv2DBackpropInputV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv2DBackpropInputV2[U] = Conv2DBackpropInputV2()
+        op: Conv2DBackpropInputV2[U] = new(Conv2DBackpropInputV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv2DBackpropInputV2",
                     None,
                     input,
@@ -167,8 +176,8 @@ class Conv2DBackpropInputV2(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, out_backprop),
@@ -180,7 +189,7 @@ class Conv2DBackpropInputV2(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -188,33 +197,64 @@ DEFAULTS = Conv2DBackpropInputV2.Options()
 MERGE = Conv2DBackpropInputV2.Options.merge
 
 
+@explained
 def conv2d_backprop_input_v2(
     input: Operand[U],
-    filter: Operand[U],
-    out_backprop: Operand[U],
+    filter: SameOperand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    use_cudnn_on_gpu: bool = default(True),
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    use_cudnn_on_gpu: bool = True,
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
     name: str | None = None,
-) -> Conv2DBackpropInputV2[U]:
-    """`Conv2DBackpropInputV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv2DBackpropInputV2.create` in the current scope, with
     Conv2DBackpropInputV2.Options as keywords.
     """
-    return Conv2DBackpropInputV2.create(
-        Scope.current(name),
-        input,
-        filter,
-        out_backprop,
-        strides,
-        padding,
-        Conv2DBackpropInputV2.Options(
-            use_cudnn_on_gpu=use_cudnn_on_gpu,
-            explicit_paddings=explicit_paddings,
-            data_format=data_format,
-            dilations=dilations,
-        ),
+    if _unknown:
+        raise Conv2DBackpropInputV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv2DBackpropInputV2",
+                name,
+                input,
+                filter,
+                out_backprop,
+                "strides",
+                strides,
+                "use_cudnn_on_gpu",
+                flags[use_cudnn_on_gpu],
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv2DBackpropInputV2._call(
+        name,
+        (input, filter, out_backprop),
+        {
+            "strides": strides,
+            "use_cudnn_on_gpu": use_cudnn_on_gpu,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

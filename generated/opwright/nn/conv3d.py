@@ -5,16 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
 __all__ = ["Conv3D", "conv3d"]
@@ -35,7 +52,7 @@ class Conv3DInputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class Conv3D(Op, Generic[T]):
+class Conv3D(TensorOp[T]):
     """TensorFlow's `Conv3D`: `input`, `filter` -> `output`.
 
     TensorFlow's own text: `Conv3D.tensorflow_doc()`.
@@ -81,14 +98,11 @@ class Conv3D(Op, Generic[T]):
     def inputs(self) -> Conv3DInputs[T]:
         return Conv3DInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
+        filter: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
@@ -106,13 +120,13 @@ class Conv3D(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv3D[U] = Conv3D()
+        op: Conv3D[U] = new(Conv3D)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv3D",
                     None,
                     input,
@@ -127,8 +141,8 @@ class Conv3D(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter),
@@ -138,7 +152,7 @@ class Conv3D(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -146,22 +160,54 @@ DEFAULTS = Conv3D.Options()
 MERGE = Conv3D.Options.merge
 
 
+@explained
 def conv3d(
     input: Operand[U],
-    filter: Operand[U],
+    filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+    data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
-) -> Conv3D[U]:
-    """`Conv3D.create` in the current scope, with Conv3D.Options as keywords."""
-    return Conv3D.create(
-        Scope.current(name),
-        input,
-        filter,
-        strides,
-        padding,
-        Conv3D.Options(data_format=data_format, dilations=dilations),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv3D.create` in the current scope, with Conv3D.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Conv3D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv3D",
+                name,
+                input,
+                filter,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv3D._call(
+        name,
+        (input, filter),
+        {
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -43,7 +54,7 @@ class Conv3DBackpropFilterV2Inputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class Conv3DBackpropFilterV2(Op, Generic[T]):
+class Conv3DBackpropFilterV2(TensorOp[T]):
     """TensorFlow's `Conv3DBackpropFilterV2`: `input`, `filter_sizes`, `out_backprop`
     -> `output`.
 
@@ -90,15 +101,12 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
     def inputs(self) -> Conv3DBackpropFilterV2Inputs[T]:
         return Conv3DBackpropFilterV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         filter_sizes: Operand[TInt32],
-        out_backprop: Operand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
@@ -117,13 +125,13 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv3DBackpropFilterV2[U] = Conv3DBackpropFilterV2()
+        op: Conv3DBackpropFilterV2[U] = new(Conv3DBackpropFilterV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv3DBackpropFilterV2",
                     None,
                     input,
@@ -139,8 +147,8 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter_sizes, out_backprop),
@@ -150,7 +158,7 @@ class Conv3DBackpropFilterV2(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -158,26 +166,56 @@ DEFAULTS = Conv3DBackpropFilterV2.Options()
 MERGE = Conv3DBackpropFilterV2.Options.merge
 
 
+@explained
 def conv3d_backprop_filter_v2(
     input: Operand[U],
     filter_sizes: Operand[TInt32],
-    out_backprop: Operand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+    data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
-) -> Conv3DBackpropFilterV2[U]:
-    """`Conv3DBackpropFilterV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv3DBackpropFilterV2.create` in the current scope, with
     Conv3DBackpropFilterV2.Options as keywords.
     """
-    return Conv3DBackpropFilterV2.create(
-        Scope.current(name),
-        input,
-        filter_sizes,
-        out_backprop,
-        strides,
-        padding,
-        Conv3DBackpropFilterV2.Options(data_format=data_format, dilations=dilations),
+    if _unknown:
+        raise Conv3DBackpropFilterV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv3DBackpropFilterV2",
+                name,
+                input,
+                filter_sizes,
+                out_backprop,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv3DBackpropFilterV2._call(
+        name,
+        (input, filter_sizes, out_backprop),
+        {
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

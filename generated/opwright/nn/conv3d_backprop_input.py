@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TFloat64,
@@ -43,7 +54,7 @@ class Conv3DBackpropInputInputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class Conv3DBackpropInput(Op, Generic[T]):
+class Conv3DBackpropInput(TensorOp[T]):
     """TensorFlow's `Conv3DBackpropInput`: `input`, `filter`, `out_backprop` ->
     `output`.
 
@@ -86,9 +97,6 @@ class Conv3DBackpropInput(Op, Generic[T]):
     def inputs(self) -> Conv3DBackpropInputInputs[T]:
         return Conv3DBackpropInputInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.",
@@ -97,8 +105,8 @@ class Conv3DBackpropInput(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
-        out_backprop: Operand[U],
+        filter: SameOperand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
@@ -117,13 +125,13 @@ class Conv3DBackpropInput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv3DBackpropInput[U] = Conv3DBackpropInput()
+        op: Conv3DBackpropInput[U] = new(Conv3DBackpropInput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv3DBackpropInput",
                     None,
                     input,
@@ -137,13 +145,13 @@ class Conv3DBackpropInput(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, out_backprop),
             {"strides": strides, "padding": padding, "dilations": opts.dilations},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -155,25 +163,48 @@ MERGE = Conv3DBackpropInput.Options.merge
     "Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.",
     category=None,
 )
+@explained
 def conv3d_backprop_input(
     input: Operand[U],
-    filter: Operand[U],
-    out_backprop: Operand[U],
+    filter: SameOperand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
-) -> Conv3DBackpropInput[U]:
-    """`Conv3DBackpropInput.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv3DBackpropInput.create` in the current scope, with
     Conv3DBackpropInput.Options as keywords.
     """
-    return Conv3DBackpropInput.create(
-        Scope.current(name),
-        input,
-        filter,
-        out_backprop,
-        strides,
-        padding,
-        Conv3DBackpropInput.Options(dilations=dilations),
+    if _unknown:
+        raise Conv3DBackpropInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv3DBackpropInput",
+                name,
+                input,
+                filter,
+                out_backprop,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv3DBackpropInput._call(
+        name,
+        (input, filter, out_backprop),
+        {"strides": strides, "padding": padding, "dilations": dilations},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TIndex,
     )
@@ -45,7 +56,7 @@ class Conv3DBackpropInputV2Inputs(OpInputs, Generic[U]):
     Tshape: DType
 
 
-class Conv3DBackpropInputV2(Op, Generic[T]):
+class Conv3DBackpropInputV2(TensorOp[T]):
     """TensorFlow's `Conv3DBackpropInputV2`: `input_sizes`, `filter`, `out_backprop`
     -> `output`.
 
@@ -94,15 +105,12 @@ class Conv3DBackpropInputV2(Op, Generic[T]):
     def inputs(self) -> Conv3DBackpropInputV2Inputs[T]:
         return Conv3DBackpropInputV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input_sizes: Operand[Ushape],
         filter: Operand[U],
-        out_backprop: Operand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
@@ -121,13 +129,13 @@ class Conv3DBackpropInputV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Conv3DBackpropInputV2[U] = Conv3DBackpropInputV2()
+        op: Conv3DBackpropInputV2[U] = new(Conv3DBackpropInputV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Conv3DBackpropInputV2",
                     None,
                     input_sizes,
@@ -143,8 +151,8 @@ class Conv3DBackpropInputV2(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_sizes, filter, out_backprop),
@@ -154,7 +162,7 @@ class Conv3DBackpropInputV2(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -162,26 +170,56 @@ DEFAULTS = Conv3DBackpropInputV2.Options()
 MERGE = Conv3DBackpropInputV2.Options.merge
 
 
+@explained
 def conv3d_backprop_input_v2(
     input_sizes: Operand[Ushape],
     filter: Operand[U],
-    out_backprop: Operand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+    data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
-) -> Conv3DBackpropInputV2[U]:
-    """`Conv3DBackpropInputV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Conv3DBackpropInputV2.create` in the current scope, with
     Conv3DBackpropInputV2.Options as keywords.
     """
-    return Conv3DBackpropInputV2.create(
-        Scope.current(name),
-        input_sizes,
-        filter,
-        out_backprop,
-        strides,
-        padding,
-        Conv3DBackpropInputV2.Options(data_format=data_format, dilations=dilations),
+    if _unknown:
+        raise Conv3DBackpropInputV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Conv3DBackpropInputV2",
+                name,
+                input_sizes,
+                filter,
+                out_backprop,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Conv3DBackpropInputV2._call(
+        name,
+        (input_sizes, filter, out_backprop),
+        {
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["CTCBeamSearchDecoder", "ctc_beam_search_decoder"]
+__all__ = [
+    "CTCBeamSearchDecoder",
+    "CTCBeamSearchDecoderOutputs",
+    "ctc_beam_search_decoder",
+]
 
 T = TypeVar("T", bound="TFloat32 | TFloat64", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TFloat64", default="AnyDType")
@@ -39,6 +54,15 @@ class CTCBeamSearchDecoderInputs(OpInputs, Generic[U]):
     top_paths: int
     merge_repeated: bool
     T: DType
+
+
+class CTCBeamSearchDecoderOutputs(NamedTuple, Generic[T]):
+    """Outputs of CTCBeamSearchDecoder, as `ctc_beam_search_decoder` returns them."""
+
+    decoded_indices: list[Output[TInt64]]
+    decoded_values: list[Output[TInt64]]
+    decoded_shape: list[Output[TInt64]]
+    log_probability: Output[T]
 
 
 class CTCBeamSearchDecoder(Op, Generic[T]):
@@ -68,6 +92,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
     decoded_shape: list[Output[TInt64]]
     log_probability: Output[T]
     Inputs = CTCBeamSearchDecoderInputs
+    Outputs = CTCBeamSearchDecoderOutputs
 
     class Options(OpOptions):
         """Optional attributes of CTCBeamSearchDecoder.
@@ -115,18 +140,18 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CTCBeamSearchDecoder[U] = CTCBeamSearchDecoder()
+        op: CTCBeamSearchDecoder[U] = new(CTCBeamSearchDecoder)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.decoded_indices,
                     op.decoded_values,
                     op.decoded_shape,
                     op.log_probability,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CTCBeamSearchDecoder",
                     None,
                     inputs,
@@ -139,8 +164,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
                     opts.merge_repeated,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, sequence_length),
@@ -149,7 +174,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
                 "top_paths": top_paths,
                 "merge_repeated": opts.merge_repeated,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,23 +182,52 @@ DEFAULTS = CTCBeamSearchDecoder.Options()
 MERGE = CTCBeamSearchDecoder.Options.merge
 
 
+@explained
 def ctc_beam_search_decoder(
     inputs: Operand[U],
     sequence_length: Operand[TInt32],
     beam_width: int,
     top_paths: int,
     *,
-    merge_repeated: bool = default(True),
+    merge_repeated: bool = True,
     name: str | None = None,
-) -> CTCBeamSearchDecoder[U]:
-    """`CTCBeamSearchDecoder.create` in the current scope, with
+    **_unknown: Never,
+) -> CTCBeamSearchDecoderOutputs[U]:
+    """The outputs of `CTCBeamSearchDecoder.create` in the current scope, with
     CTCBeamSearchDecoder.Options as keywords.
     """
-    return CTCBeamSearchDecoder.create(
-        Scope.current(name),
-        inputs,
-        sequence_length,
-        beam_width,
-        top_paths,
-        CTCBeamSearchDecoder.Options(merge_repeated=merge_repeated),
+    if _unknown:
+        raise CTCBeamSearchDecoder._unknown(_unknown)
+    fast_path_error = None
+    _result: CTCBeamSearchDecoderOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = CTCBeamSearchDecoderOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CTCBeamSearchDecoder",
+                    name,
+                    inputs,
+                    sequence_length,
+                    "beam_width",
+                    beam_width,
+                    "top_paths",
+                    top_paths,
+                    "merge_repeated",
+                    flags[merge_repeated],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CTCBeamSearchDecoder._call(
+        name,
+        (inputs, sequence_length),
+        {
+            "beam_width": beam_width,
+            "top_paths": top_paths,
+            "merge_repeated": merge_repeated,
+        },
+        fast_path_error,
     )
+    return _result

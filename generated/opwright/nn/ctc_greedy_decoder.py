@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["CTCGreedyDecoder", "ctc_greedy_decoder"]
+__all__ = ["CTCGreedyDecoder", "CTCGreedyDecoderOutputs", "ctc_greedy_decoder"]
 
 T = TypeVar("T", bound="TFloat32 | TFloat64", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TFloat64", default="AnyDType")
@@ -38,6 +49,15 @@ class CTCGreedyDecoderInputs(OpInputs, Generic[U]):
     merge_repeated: bool
     blank_index: int
     T: DType
+
+
+class CTCGreedyDecoderOutputs(NamedTuple, Generic[T]):
+    """Outputs of CTCGreedyDecoder, as `ctc_greedy_decoder` returns them."""
+
+    decoded_indices: Output[TInt64]
+    decoded_values: Output[TInt64]
+    decoded_shape: Output[TInt64]
+    log_probability: Output[T]
 
 
 class CTCGreedyDecoder(Op, Generic[T]):
@@ -67,6 +87,7 @@ class CTCGreedyDecoder(Op, Generic[T]):
     decoded_shape: Output[TInt64]
     log_probability: Output[T]
     Inputs = CTCGreedyDecoderInputs
+    Outputs = CTCGreedyDecoderOutputs
 
     class Options(OpOptions):
         """Optional attributes of CTCGreedyDecoder.
@@ -116,18 +137,18 @@ class CTCGreedyDecoder(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CTCGreedyDecoder[U] = CTCGreedyDecoder()
+        op: CTCGreedyDecoder[U] = new(CTCGreedyDecoder)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.decoded_indices,
                     op.decoded_values,
                     op.decoded_shape,
                     op.log_probability,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CTCGreedyDecoder",
                     None,
                     inputs,
@@ -138,13 +159,13 @@ class CTCGreedyDecoder(Op, Generic[T]):
                     opts.blank_index,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, sequence_length),
             {"merge_repeated": opts.merge_repeated, "blank_index": opts.blank_index},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -152,22 +173,45 @@ DEFAULTS = CTCGreedyDecoder.Options()
 MERGE = CTCGreedyDecoder.Options.merge
 
 
+@explained
 def ctc_greedy_decoder(
     inputs: Operand[U],
     sequence_length: Operand[TInt32],
     *,
-    merge_repeated: bool = default(False),
-    blank_index: int = default(-1),
+    merge_repeated: bool = False,
+    blank_index: int = -1,
     name: str | None = None,
-) -> CTCGreedyDecoder[U]:
-    """`CTCGreedyDecoder.create` in the current scope, with CTCGreedyDecoder.Options
-    as keywords.
+    **_unknown: Never,
+) -> CTCGreedyDecoderOutputs[U]:
+    """The outputs of `CTCGreedyDecoder.create` in the current scope, with
+    CTCGreedyDecoder.Options as keywords.
     """
-    return CTCGreedyDecoder.create(
-        Scope.current(name),
-        inputs,
-        sequence_length,
-        CTCGreedyDecoder.Options(
-            merge_repeated=merge_repeated, blank_index=blank_index
-        ),
+    if _unknown:
+        raise CTCGreedyDecoder._unknown(_unknown)
+    fast_path_error = None
+    _result: CTCGreedyDecoderOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = CTCGreedyDecoderOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CTCGreedyDecoder",
+                    name,
+                    inputs,
+                    sequence_length,
+                    "merge_repeated",
+                    flags[merge_repeated],
+                    "blank_index",
+                    blank_index,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CTCGreedyDecoder._call(
+        name,
+        (inputs, sequence_length),
+        {"merge_repeated": merge_repeated, "blank_index": blank_index},
+        fast_path_error,
     )
+    return _result

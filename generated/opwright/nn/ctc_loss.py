@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["CTCLoss", "ctc_loss"]
+__all__ = ["CTCLoss", "CTCLossOutputs", "ctc_loss"]
 
 T = TypeVar("T", bound="TFloat32 | TFloat64", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TFloat64", default="AnyDType")
@@ -41,6 +52,13 @@ class CTCLossInputs(OpInputs, Generic[U]):
     ctc_merge_repeated: bool
     ignore_longer_outputs_than_inputs: bool
     T: DType
+
+
+class CTCLossOutputs(NamedTuple, Generic[T]):
+    """Outputs of CTCLoss, as `ctc_loss` returns them."""
+
+    loss: Output[T]
+    gradient: Output[T]
 
 
 class CTCLoss(Op, Generic[T]):
@@ -61,6 +79,7 @@ class CTCLoss(Op, Generic[T]):
     loss: Output[T]
     gradient: Output[T]
     Inputs = CTCLossInputs
+    Outputs = CTCLossOutputs
 
     class Options(OpOptions):
         """Optional attributes of CTCLoss.
@@ -134,13 +153,13 @@ class CTCLoss(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CTCLoss[U] = CTCLoss()
+        op: CTCLoss[U] = new(CTCLoss)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.loss, op.gradient = execute(
-                    context._context,
+                    context[CURRENT],
                     "CTCLoss",
                     None,
                     inputs,
@@ -155,8 +174,8 @@ class CTCLoss(Op, Generic[T]):
                     opts.ignore_longer_outputs_than_inputs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, labels_indices, labels_values, sequence_length),
@@ -165,7 +184,7 @@ class CTCLoss(Op, Generic[T]):
                 "ctc_merge_repeated": opts.ctc_merge_repeated,
                 "ignore_longer_outputs_than_inputs": opts.ignore_longer_outputs_than_inputs,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,27 +192,56 @@ DEFAULTS = CTCLoss.Options()
 MERGE = CTCLoss.Options.merge
 
 
+@explained
 def ctc_loss(
     inputs: Operand[U],
     labels_indices: Operand[TInt64],
     labels_values: Operand[TInt32],
     sequence_length: Operand[TInt32],
     *,
-    preprocess_collapse_repeated: bool = default(False),
-    ctc_merge_repeated: bool = default(True),
-    ignore_longer_outputs_than_inputs: bool = default(False),
+    preprocess_collapse_repeated: bool = False,
+    ctc_merge_repeated: bool = True,
+    ignore_longer_outputs_than_inputs: bool = False,
     name: str | None = None,
-) -> CTCLoss[U]:
-    """`CTCLoss.create` in the current scope, with CTCLoss.Options as keywords."""
-    return CTCLoss.create(
-        Scope.current(name),
-        inputs,
-        labels_indices,
-        labels_values,
-        sequence_length,
-        CTCLoss.Options(
-            preprocess_collapse_repeated=preprocess_collapse_repeated,
-            ctc_merge_repeated=ctc_merge_repeated,
-            ignore_longer_outputs_than_inputs=ignore_longer_outputs_than_inputs,
-        ),
+    **_unknown: Never,
+) -> CTCLossOutputs[U]:
+    """The outputs of `CTCLoss.create` in the current scope, with CTCLoss.Options as
+    keywords.
+    """
+    if _unknown:
+        raise CTCLoss._unknown(_unknown)
+    fast_path_error = None
+    _result: CTCLossOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = CTCLossOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CTCLoss",
+                    name,
+                    inputs,
+                    labels_indices,
+                    labels_values,
+                    sequence_length,
+                    "preprocess_collapse_repeated",
+                    flags[preprocess_collapse_repeated],
+                    "ctc_merge_repeated",
+                    flags[ctc_merge_repeated],
+                    "ignore_longer_outputs_than_inputs",
+                    flags[ignore_longer_outputs_than_inputs],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CTCLoss._call(
+        name,
+        (inputs, labels_indices, labels_values, sequence_length),
+        {
+            "preprocess_collapse_repeated": preprocess_collapse_repeated,
+            "ctc_merge_repeated": ctc_merge_repeated,
+            "ignore_longer_outputs_than_inputs": ignore_longer_outputs_than_inputs,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TInt64
     from typing_extensions import Self
 
-__all__ = ["CTCLossV2", "ctc_loss_v2"]
+__all__ = ["CTCLossV2", "CTCLossV2Outputs", "ctc_loss_v2"]
 
 
 class CTCLossV2Inputs(OpInputs):
@@ -27,6 +39,13 @@ class CTCLossV2Inputs(OpInputs):
     preprocess_collapse_repeated: bool
     ctc_merge_repeated: bool
     ignore_longer_outputs_than_inputs: bool
+
+
+class CTCLossV2Outputs(NamedTuple):
+    """Outputs of CTCLossV2, as `ctc_loss_v2` returns them."""
+
+    loss: Output[TFloat32]
+    gradient: Output[TFloat32]
 
 
 class CTCLossV2(Op):
@@ -45,6 +64,7 @@ class CTCLossV2(Op):
     loss: Output[TFloat32]
     gradient: Output[TFloat32]
     Inputs = CTCLossV2Inputs
+    Outputs = CTCLossV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of CTCLossV2.
@@ -118,13 +138,13 @@ class CTCLossV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CTCLossV2 = CTCLossV2()
+        op: CTCLossV2 = new(CTCLossV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.loss, op.gradient = execute(
-                    context._context,
+                    context[CURRENT],
                     "CTCLossV2",
                     None,
                     inputs,
@@ -139,8 +159,8 @@ class CTCLossV2(Op):
                     opts.ignore_longer_outputs_than_inputs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, labels_indices, labels_values, sequence_length),
@@ -149,7 +169,7 @@ class CTCLossV2(Op):
                 "ctc_merge_repeated": opts.ctc_merge_repeated,
                 "ignore_longer_outputs_than_inputs": opts.ignore_longer_outputs_than_inputs,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,27 +177,56 @@ DEFAULTS = CTCLossV2.Options()
 MERGE = CTCLossV2.Options.merge
 
 
+@explained
 def ctc_loss_v2(
     inputs: Operand[TFloat32],
     labels_indices: Operand[TInt64],
     labels_values: Operand[TInt32],
     sequence_length: Operand[TInt32],
     *,
-    preprocess_collapse_repeated: bool = default(False),
-    ctc_merge_repeated: bool = default(True),
-    ignore_longer_outputs_than_inputs: bool = default(False),
+    preprocess_collapse_repeated: bool = False,
+    ctc_merge_repeated: bool = True,
+    ignore_longer_outputs_than_inputs: bool = False,
     name: str | None = None,
-) -> CTCLossV2:
-    """`CTCLossV2.create` in the current scope, with CTCLossV2.Options as keywords."""
-    return CTCLossV2.create(
-        Scope.current(name),
-        inputs,
-        labels_indices,
-        labels_values,
-        sequence_length,
-        CTCLossV2.Options(
-            preprocess_collapse_repeated=preprocess_collapse_repeated,
-            ctc_merge_repeated=ctc_merge_repeated,
-            ignore_longer_outputs_than_inputs=ignore_longer_outputs_than_inputs,
-        ),
+    **_unknown: Never,
+) -> CTCLossV2Outputs:
+    """The outputs of `CTCLossV2.create` in the current scope, with CTCLossV2.Options
+    as keywords.
+    """
+    if _unknown:
+        raise CTCLossV2._unknown(_unknown)
+    fast_path_error = None
+    _result: CTCLossV2Outputs
+    if executing_eagerly():
+        try:
+            _result = CTCLossV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "CTCLossV2",
+                    name,
+                    inputs,
+                    labels_indices,
+                    labels_values,
+                    sequence_length,
+                    "preprocess_collapse_repeated",
+                    flags[preprocess_collapse_repeated],
+                    "ctc_merge_repeated",
+                    flags[ctc_merge_repeated],
+                    "ignore_longer_outputs_than_inputs",
+                    flags[ignore_longer_outputs_than_inputs],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CTCLossV2._call(
+        name,
+        (inputs, labels_indices, labels_values, sequence_length),
+        {
+            "preprocess_collapse_repeated": preprocess_collapse_repeated,
+            "ctc_merge_repeated": ctc_merge_repeated,
+            "ignore_longer_outputs_than_inputs": ignore_longer_outputs_than_inputs,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNN", "cudnn_rnn"]
+__all__ = ["CudnnRNN", "CudnnRNNOutputs", "cudnn_rnn"]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -36,6 +54,15 @@ class CudnnRNNInputs(OpInputs, Generic[U]):
     seed: int
     seed2: int
     is_training: bool
+
+
+class CudnnRNNOutputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNN, as `cudnn_rnn` returns them."""
+
+    output: Output[T]
+    output_h: Output[T]
+    output_c: Output[T]
+    reserve_space: Output[T]
 
 
 class CudnnRNN(Op, Generic[T]):
@@ -63,9 +90,10 @@ class CudnnRNN(Op, Generic[T]):
     number of layers is not an option: it is what the layers * dirs dimension of
     `input_h` says.
 
-    The masks of dropout change from call to call even with equal seeds. bfloat16 is
-    computed in float32 and rounded at the end. The gradient is CudnnRNNBackprop;
-    TensorFlow's gradient function raises ValueError when `is_training` is false.
+    The masks of dropout change from call to call, but ops with equal seeds draw equal
+    ones, call by call: give each its own. bfloat16 is computed in float32 and rounded
+    at the end. The gradient is CudnnRNNBackprop; TensorFlow's gradient function raises
+    ValueError when `is_training` is false.
 
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
     match the sequence's batch and the other state. opwright's kernels check every
@@ -89,12 +117,14 @@ class CudnnRNN(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNN"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("output", "output_h", "output_c", "reserve_space")
     output: Output[T]
     output_h: Output[T]
     output_c: Output[T]
     reserve_space: Output[T]
     Inputs = CudnnRNNInputs
+    Outputs = CudnnRNNOutputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNN.
@@ -197,9 +227,9 @@ class CudnnRNN(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Operand[U],
-        input_h: Operand[U],
-        input_c: Operand[U],
-        params: Operand[U],
+        input_h: SameOperand[U],
+        input_c: SameOperand[U],
+        params: SameOperand[U],
         *options: Options,
     ) -> CudnnRNN[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -219,13 +249,13 @@ class CudnnRNN(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNN[U] = CudnnRNN()
+        op: CudnnRNN[U] = new(CudnnRNN)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.output_h, op.output_c, op.reserve_space = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNN",
                     None,
                     input,
@@ -248,8 +278,8 @@ class CudnnRNN(Op, Generic[T]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_h, input_c, params),
@@ -262,7 +292,7 @@ class CudnnRNN(Op, Generic[T]):
                 "seed2": opts.seed2,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -270,37 +300,72 @@ DEFAULTS = CudnnRNN.Options()
 MERGE = CudnnRNN.Options.merge
 
 
+@explained
 def cudnn_rnn(
     input: Operand[U],
-    input_h: Operand[U],
-    input_c: Operand[U],
-    params: Operand[U],
+    input_h: SameOperand[U],
+    input_c: SameOperand[U],
+    params: SameOperand[U],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    is_training: bool = default(True),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    is_training: bool = True,
     name: str | None = None,
-) -> CudnnRNN[U]:
-    """`CudnnRNN.create` in the current scope, with CudnnRNN.Options as keywords."""
-    return CudnnRNN.create(
-        Scope.current(name),
-        input,
-        input_h,
-        input_c,
-        params,
-        CudnnRNN.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-            is_training=is_training,
-        ),
+    **_unknown: Never,
+) -> CudnnRNNOutputs[U]:
+    """The outputs of `CudnnRNN.create` in the current scope, with CudnnRNN.Options
+    as keywords.
+    """
+    if _unknown:
+        raise CudnnRNN._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNN",
+                    name,
+                    input,
+                    input_h,
+                    input_c,
+                    params,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNN._call(
+        name,
+        (input, input_h, input_c, params),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "is_training": is_training,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNNBackprop", "cudnn_rnn_backprop"]
+__all__ = ["CudnnRNNBackprop", "CudnnRNNBackpropOutputs", "cudnn_rnn_backprop"]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -42,6 +59,15 @@ class CudnnRNNBackpropInputs(OpInputs, Generic[U]):
     dropout: float
     seed: int
     seed2: int
+
+
+class CudnnRNNBackpropOutputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNNBackprop, as `cudnn_rnn_backprop` returns them."""
+
+    input_backprop: Output[T]
+    input_h_backprop: Output[T]
+    input_c_backprop: Output[T]
+    params_backprop: Output[T]
 
 
 class CudnnRNNBackprop(Op, Generic[T]):
@@ -74,6 +100,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNBackprop"
+    NATIVE = ("CPU", "XLA")
     __slots__ = (
         "input_backprop",
         "input_h_backprop",
@@ -85,6 +112,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
     input_c_backprop: Output[T]
     params_backprop: Output[T]
     Inputs = CudnnRNNBackpropInputs
+    Outputs = CudnnRNNBackpropOutputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNNBackprop.
@@ -171,16 +199,16 @@ class CudnnRNNBackprop(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Operand[U],
-        input_h: Operand[U],
-        input_c: Operand[U],
-        params: Operand[U],
-        output: Operand[U],
-        output_h: Operand[U],
-        output_c: Operand[U],
-        output_backprop: Operand[U],
-        output_h_backprop: Operand[U],
-        output_c_backprop: Operand[U],
-        reserve_space: Operand[U],
+        input_h: SameOperand[U],
+        input_c: SameOperand[U],
+        params: SameOperand[U],
+        output: SameOperand[U],
+        output_h: SameOperand[U],
+        output_c: SameOperand[U],
+        output_backprop: SameOperand[U],
+        output_h_backprop: SameOperand[U],
+        output_c_backprop: SameOperand[U],
+        reserve_space: SameOperand[U],
         *options: Options,
     ) -> CudnnRNNBackprop[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -212,18 +240,18 @@ class CudnnRNNBackprop(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNBackprop[U] = CudnnRNNBackprop()
+        op: CudnnRNNBackprop[U] = new(CudnnRNNBackprop)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.input_backprop,
                     op.input_h_backprop,
                     op.input_c_backprop,
                     op.params_backprop,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNBackprop",
                     None,
                     input,
@@ -251,8 +279,8 @@ class CudnnRNNBackprop(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -276,7 +304,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -284,51 +312,94 @@ DEFAULTS = CudnnRNNBackprop.Options()
 MERGE = CudnnRNNBackprop.Options.merge
 
 
+@explained
 def cudnn_rnn_backprop(
     input: Operand[U],
-    input_h: Operand[U],
-    input_c: Operand[U],
-    params: Operand[U],
-    output: Operand[U],
-    output_h: Operand[U],
-    output_c: Operand[U],
-    output_backprop: Operand[U],
-    output_h_backprop: Operand[U],
-    output_c_backprop: Operand[U],
-    reserve_space: Operand[U],
+    input_h: SameOperand[U],
+    input_c: SameOperand[U],
+    params: SameOperand[U],
+    output: SameOperand[U],
+    output_h: SameOperand[U],
+    output_c: SameOperand[U],
+    output_backprop: SameOperand[U],
+    output_h_backprop: SameOperand[U],
+    output_c_backprop: SameOperand[U],
+    reserve_space: SameOperand[U],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> CudnnRNNBackprop[U]:
-    """`CudnnRNNBackprop.create` in the current scope, with CudnnRNNBackprop.Options
-    as keywords.
+    **_unknown: Never,
+) -> CudnnRNNBackpropOutputs[U]:
+    """The outputs of `CudnnRNNBackprop.create` in the current scope, with
+    CudnnRNNBackprop.Options as keywords.
     """
-    return CudnnRNNBackprop.create(
-        Scope.current(name),
-        input,
-        input_h,
-        input_c,
-        params,
-        output,
-        output_h,
-        output_c,
-        output_backprop,
-        output_h_backprop,
-        output_c_backprop,
-        reserve_space,
-        CudnnRNNBackprop.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
+    if _unknown:
+        raise CudnnRNNBackprop._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNBackpropOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNBackpropOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNNBackprop",
+                    name,
+                    input,
+                    input_h,
+                    input_c,
+                    params,
+                    output,
+                    output_h,
+                    output_c,
+                    output_backprop,
+                    output_h_backprop,
+                    output_c_backprop,
+                    reserve_space,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNBackprop._call(
+        name,
+        (
+            input,
+            input_h,
+            input_c,
+            params,
+            output,
+            output_h,
+            output_c,
+            output_backprop,
+            output_h_backprop,
+            output_c_backprop,
+            reserve_space,
         ),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,24 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt8,
     )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNNBackpropV2", "cudnn_rnn_backprop_v2"]
+__all__ = ["CudnnRNNBackpropV2", "CudnnRNNBackpropV2Outputs", "cudnn_rnn_backprop_v2"]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -50,6 +61,15 @@ class CudnnRNNBackpropV2Inputs(OpInputs, Generic[U]):
     dropout: float
     seed: int
     seed2: int
+
+
+class CudnnRNNBackpropV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNNBackpropV2, as `cudnn_rnn_backprop_v2` returns them."""
+
+    input_backprop: Output[T]
+    input_h_backprop: Output[T]
+    input_c_backprop: Output[T]
+    params_backprop: Output[T]
 
 
 class CudnnRNNBackpropV2(Op, Generic[T]):
@@ -83,6 +103,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNBackpropV2"
+    NATIVE = ("CPU", "XLA")
     __slots__ = (
         "input_backprop",
         "input_h_backprop",
@@ -94,6 +115,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
     input_c_backprop: Output[T]
     params_backprop: Output[T]
     Inputs = CudnnRNNBackpropV2Inputs
+    Outputs = CudnnRNNBackpropV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNNBackpropV2.
@@ -180,16 +202,16 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Operand[U],
-        input_h: Operand[U],
-        input_c: Operand[U],
-        params: Operand[U],
-        output: Operand[U],
-        output_h: Operand[U],
-        output_c: Operand[U],
-        output_backprop: Operand[U],
-        output_h_backprop: Operand[U],
-        output_c_backprop: Operand[U],
-        reserve_space: Operand[U],
+        input_h: SameOperand[U],
+        input_c: SameOperand[U],
+        params: SameOperand[U],
+        output: SameOperand[U],
+        output_h: SameOperand[U],
+        output_c: SameOperand[U],
+        output_backprop: SameOperand[U],
+        output_h_backprop: SameOperand[U],
+        output_c_backprop: SameOperand[U],
+        reserve_space: SameOperand[U],
         host_reserved: Operand[TInt8],
         *options: Options,
     ) -> CudnnRNNBackpropV2[U]:
@@ -223,18 +245,18 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNBackpropV2[U] = CudnnRNNBackpropV2()
+        op: CudnnRNNBackpropV2[U] = new(CudnnRNNBackpropV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.input_backprop,
                     op.input_h_backprop,
                     op.input_c_backprop,
                     op.params_backprop,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNBackpropV2",
                     None,
                     input,
@@ -263,8 +285,8 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -289,7 +311,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -297,53 +319,97 @@ DEFAULTS = CudnnRNNBackpropV2.Options()
 MERGE = CudnnRNNBackpropV2.Options.merge
 
 
+@explained
 def cudnn_rnn_backprop_v2(
     input: Operand[U],
-    input_h: Operand[U],
-    input_c: Operand[U],
-    params: Operand[U],
-    output: Operand[U],
-    output_h: Operand[U],
-    output_c: Operand[U],
-    output_backprop: Operand[U],
-    output_h_backprop: Operand[U],
-    output_c_backprop: Operand[U],
-    reserve_space: Operand[U],
+    input_h: SameOperand[U],
+    input_c: SameOperand[U],
+    params: SameOperand[U],
+    output: SameOperand[U],
+    output_h: SameOperand[U],
+    output_c: SameOperand[U],
+    output_backprop: SameOperand[U],
+    output_h_backprop: SameOperand[U],
+    output_c_backprop: SameOperand[U],
+    reserve_space: SameOperand[U],
     host_reserved: Operand[TInt8],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> CudnnRNNBackpropV2[U]:
-    """`CudnnRNNBackpropV2.create` in the current scope, with
+    **_unknown: Never,
+) -> CudnnRNNBackpropV2Outputs[U]:
+    """The outputs of `CudnnRNNBackpropV2.create` in the current scope, with
     CudnnRNNBackpropV2.Options as keywords.
     """
-    return CudnnRNNBackpropV2.create(
-        Scope.current(name),
-        input,
-        input_h,
-        input_c,
-        params,
-        output,
-        output_h,
-        output_c,
-        output_backprop,
-        output_h_backprop,
-        output_c_backprop,
-        reserve_space,
-        host_reserved,
-        CudnnRNNBackpropV2.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
+    if _unknown:
+        raise CudnnRNNBackpropV2._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNBackpropV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNBackpropV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNNBackpropV2",
+                    name,
+                    input,
+                    input_h,
+                    input_c,
+                    params,
+                    output,
+                    output_h,
+                    output_c,
+                    output_backprop,
+                    output_h_backprop,
+                    output_c_backprop,
+                    reserve_space,
+                    host_reserved,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNBackpropV2._call(
+        name,
+        (
+            input,
+            input_h,
+            input_c,
+            params,
+            output,
+            output_h,
+            output_c,
+            output_backprop,
+            output_h_backprop,
+            output_c_backprop,
+            reserve_space,
+            host_reserved,
         ),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

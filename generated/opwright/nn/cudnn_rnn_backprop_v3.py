@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt8,
         TInt32,
     )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNNBackpropV3", "cudnn_rnn_backprop_v3"]
+__all__ = ["CudnnRNNBackpropV3", "CudnnRNNBackpropV3Outputs", "cudnn_rnn_backprop_v3"]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -54,6 +66,15 @@ class CudnnRNNBackpropV3Inputs(OpInputs, Generic[U]):
     seed2: int
     num_proj: int
     time_major: bool
+
+
+class CudnnRNNBackpropV3Outputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNNBackpropV3, as `cudnn_rnn_backprop_v3` returns them."""
+
+    input_backprop: Output[T]
+    input_h_backprop: Output[T]
+    input_c_backprop: Output[T]
+    params_backprop: Output[T]
 
 
 class CudnnRNNBackpropV3(Op, Generic[T]):
@@ -91,6 +112,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNBackpropV3"
+    NATIVE = ("CPU", "XLA")
     __slots__ = (
         "input_backprop",
         "input_h_backprop",
@@ -102,6 +124,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
     input_c_backprop: Output[T]
     params_backprop: Output[T]
     Inputs = CudnnRNNBackpropV3Inputs
+    Outputs = CudnnRNNBackpropV3Outputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNNBackpropV3.
@@ -214,17 +237,17 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Operand[U],
-        input_h: Operand[U],
-        input_c: Operand[U],
-        params: Operand[U],
+        input_h: SameOperand[U],
+        input_c: SameOperand[U],
+        params: SameOperand[U],
         sequence_lengths: Operand[TInt32],
-        output: Operand[U],
-        output_h: Operand[U],
-        output_c: Operand[U],
-        output_backprop: Operand[U],
-        output_h_backprop: Operand[U],
-        output_c_backprop: Operand[U],
-        reserve_space: Operand[U],
+        output: SameOperand[U],
+        output_h: SameOperand[U],
+        output_c: SameOperand[U],
+        output_backprop: SameOperand[U],
+        output_h_backprop: SameOperand[U],
+        output_c_backprop: SameOperand[U],
+        reserve_space: SameOperand[U],
         host_reserved: Operand[TInt8],
         *options: Options,
     ) -> CudnnRNNBackpropV3[U]:
@@ -262,18 +285,18 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNBackpropV3[U] = CudnnRNNBackpropV3()
+        op: CudnnRNNBackpropV3[U] = new(CudnnRNNBackpropV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.input_backprop,
                     op.input_h_backprop,
                     op.input_c_backprop,
                     op.params_backprop,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNBackpropV3",
                     None,
                     input,
@@ -307,8 +330,8 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
                     opts.time_major,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -336,7 +359,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
                 "num_proj": opts.num_proj,
                 "time_major": opts.time_major,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -344,59 +367,108 @@ DEFAULTS = CudnnRNNBackpropV3.Options()
 MERGE = CudnnRNNBackpropV3.Options.merge
 
 
+@explained
 def cudnn_rnn_backprop_v3(
     input: Operand[U],
-    input_h: Operand[U],
-    input_c: Operand[U],
-    params: Operand[U],
+    input_h: SameOperand[U],
+    input_c: SameOperand[U],
+    params: SameOperand[U],
     sequence_lengths: Operand[TInt32],
-    output: Operand[U],
-    output_h: Operand[U],
-    output_c: Operand[U],
-    output_backprop: Operand[U],
-    output_h_backprop: Operand[U],
-    output_c_backprop: Operand[U],
-    reserve_space: Operand[U],
+    output: SameOperand[U],
+    output_h: SameOperand[U],
+    output_c: SameOperand[U],
+    output_backprop: SameOperand[U],
+    output_h_backprop: SameOperand[U],
+    output_c_backprop: SameOperand[U],
+    reserve_space: SameOperand[U],
     host_reserved: Operand[TInt8],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    num_proj: int = default(0),
-    time_major: bool = default(True),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    time_major: bool = True,
     name: str | None = None,
-) -> CudnnRNNBackpropV3[U]:
-    """`CudnnRNNBackpropV3.create` in the current scope, with
+    **_unknown: Never,
+) -> CudnnRNNBackpropV3Outputs[U]:
+    """The outputs of `CudnnRNNBackpropV3.create` in the current scope, with
     CudnnRNNBackpropV3.Options as keywords.
     """
-    return CudnnRNNBackpropV3.create(
-        Scope.current(name),
-        input,
-        input_h,
-        input_c,
-        params,
-        sequence_lengths,
-        output,
-        output_h,
-        output_c,
-        output_backprop,
-        output_h_backprop,
-        output_c_backprop,
-        reserve_space,
-        host_reserved,
-        CudnnRNNBackpropV3.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-            num_proj=num_proj,
-            time_major=time_major,
+    if _unknown:
+        raise CudnnRNNBackpropV3._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNBackpropV3Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNBackpropV3Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNNBackpropV3",
+                    name,
+                    input,
+                    input_h,
+                    input_c,
+                    params,
+                    sequence_lengths,
+                    output,
+                    output_h,
+                    output_c,
+                    output_backprop,
+                    output_h_backprop,
+                    output_c_backprop,
+                    reserve_space,
+                    host_reserved,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                    "num_proj",
+                    num_proj,
+                    "time_major",
+                    flags[time_major],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNBackpropV3._call(
+        name,
+        (
+            input,
+            input_h,
+            input_c,
+            params,
+            sequence_lengths,
+            output,
+            output_h,
+            output_c,
+            output_backprop,
+            output_h_backprop,
+            output_c_backprop,
+            reserve_space,
+            host_reserved,
         ),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+            "time_major": time_major,
+        },
+        fast_path_error,
     )
+    return _result

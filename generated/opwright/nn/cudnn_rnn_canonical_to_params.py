@@ -7,20 +7,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -50,7 +61,7 @@ class CudnnRNNCanonicalToParamsInputs(OpInputs, Generic[U]):
     seed2: int
 
 
-class CudnnRNNCanonicalToParams(Op, Generic[T]):
+class CudnnRNNCanonicalToParams(TensorOp[T]):
     """Packs weight matrices and biases into a CudnnRNN's params.
 
     The inverse of CudnnRNNParamsToCanonical. Models are stored in the canonical form
@@ -76,6 +87,7 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNCanonicalToParams"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("params",)
     params: Output[T]
     Inputs = CudnnRNNCanonicalToParamsInputs
@@ -160,9 +172,6 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
     def inputs(self) -> CudnnRNNCanonicalToParamsInputs[T]:
         return CudnnRNNCanonicalToParamsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.params
-
     @staticmethod
     def create(
         scope: Scope,
@@ -170,7 +179,7 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
         num_units: Operand[TInt32],
         input_size: Operand[TInt32],
         weights: Sequence[Operand[U]],
-        biases: Sequence[Operand[U]],
+        biases: Sequence[SameOperand[U]],
         *options: Options,
     ) -> CudnnRNNCanonicalToParams[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -191,13 +200,13 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNCanonicalToParams[U] = CudnnRNNCanonicalToParams()
+        op: CudnnRNNCanonicalToParams[U] = new(CudnnRNNCanonicalToParams)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.params = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNCanonicalToParams",
                     None,
                     num_layers,
@@ -219,8 +228,8 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (num_layers, num_units, input_size, weights, biases),
@@ -232,7 +241,7 @@ class CudnnRNNCanonicalToParams(Op, Generic[T]):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -240,39 +249,68 @@ DEFAULTS = CudnnRNNCanonicalToParams.Options()
 MERGE = CudnnRNNCanonicalToParams.Options.merge
 
 
+@explained
 def cudnn_rnn_canonical_to_params(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],
     input_size: Operand[TInt32],
     weights: Sequence[Operand[U]],
-    biases: Sequence[Operand[U]],
+    biases: Sequence[SameOperand[U]],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> CudnnRNNCanonicalToParams[U]:
-    """`CudnnRNNCanonicalToParams.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`params` of `CudnnRNNCanonicalToParams.create` in the current scope, with
     CudnnRNNCanonicalToParams.Options as keywords.
     """
-    return CudnnRNNCanonicalToParams.create(
-        Scope.current(name),
-        num_layers,
-        num_units,
-        input_size,
-        weights,
-        biases,
-        CudnnRNNCanonicalToParams.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-        ),
+    if _unknown:
+        raise CudnnRNNCanonicalToParams._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CudnnRNNCanonicalToParams",
+                name,
+                num_layers,
+                num_units,
+                input_size,
+                weights,
+                biases,
+                "rnn_mode",
+                rnn_mode,
+                "input_mode",
+                input_mode,
+                "direction",
+                direction,
+                "dropout",
+                dropout,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNCanonicalToParams._call(
+        name,
+        (num_layers, num_units, input_size, weights, biases),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

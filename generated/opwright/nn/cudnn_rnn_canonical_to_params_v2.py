@@ -7,20 +7,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -52,7 +63,7 @@ class CudnnRNNCanonicalToParamsV2Inputs(OpInputs, Generic[U]):
     num_proj: int
 
 
-class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
+class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
     """Packs weights, projections and biases into a CudnnRNN's params.
 
     The inverse of CudnnRNNParamsToCanonicalV2: CudnnRNNCanonicalToParams for layers
@@ -78,6 +89,7 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNCanonicalToParamsV2"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("params",)
     params: Output[T]
     Inputs = CudnnRNNCanonicalToParamsV2Inputs
@@ -178,9 +190,6 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
     def inputs(self) -> CudnnRNNCanonicalToParamsV2Inputs[T]:
         return CudnnRNNCanonicalToParamsV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.params
-
     @staticmethod
     def create(
         scope: Scope,
@@ -188,7 +197,7 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
         num_units: Operand[TInt32],
         input_size: Operand[TInt32],
         weights: Sequence[Operand[U]],
-        biases: Sequence[Operand[U]],
+        biases: Sequence[SameOperand[U]],
         *options: Options,
     ) -> CudnnRNNCanonicalToParamsV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -210,13 +219,13 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNCanonicalToParamsV2[U] = CudnnRNNCanonicalToParamsV2()
+        op: CudnnRNNCanonicalToParamsV2[U] = new(CudnnRNNCanonicalToParamsV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.params = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNCanonicalToParamsV2",
                     None,
                     num_layers,
@@ -240,8 +249,8 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
                     opts.num_proj,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (num_layers, num_units, input_size, weights, biases),
@@ -254,7 +263,7 @@ class CudnnRNNCanonicalToParamsV2(Op, Generic[T]):
                 "seed2": opts.seed2,
                 "num_proj": opts.num_proj,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -262,41 +271,72 @@ DEFAULTS = CudnnRNNCanonicalToParamsV2.Options()
 MERGE = CudnnRNNCanonicalToParamsV2.Options.merge
 
 
+@explained
 def cudnn_rnn_canonical_to_params_v2(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],
     input_size: Operand[TInt32],
     weights: Sequence[Operand[U]],
-    biases: Sequence[Operand[U]],
+    biases: Sequence[SameOperand[U]],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    num_proj: int = default(0),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
     name: str | None = None,
-) -> CudnnRNNCanonicalToParamsV2[U]:
-    """`CudnnRNNCanonicalToParamsV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`params` of `CudnnRNNCanonicalToParamsV2.create` in the current scope, with
     CudnnRNNCanonicalToParamsV2.Options as keywords.
     """
-    return CudnnRNNCanonicalToParamsV2.create(
-        Scope.current(name),
-        num_layers,
-        num_units,
-        input_size,
-        weights,
-        biases,
-        CudnnRNNCanonicalToParamsV2.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-            num_proj=num_proj,
-        ),
+    if _unknown:
+        raise CudnnRNNCanonicalToParamsV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CudnnRNNCanonicalToParamsV2",
+                name,
+                num_layers,
+                num_units,
+                input_size,
+                weights,
+                biases,
+                "rnn_mode",
+                rnn_mode,
+                "input_mode",
+                input_mode,
+                "direction",
+                direction,
+                "dropout",
+                dropout,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+                "num_proj",
+                num_proj,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNCanonicalToParamsV2._call(
+        name,
+        (num_layers, num_units, input_size, weights, biases),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+        },
+        fast_path_error,
     )
+    return _result

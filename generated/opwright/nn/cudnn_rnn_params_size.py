@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -48,7 +58,7 @@ class CudnnRNNParamsSizeInputs(OpInputs):
     num_proj: int
 
 
-class CudnnRNNParamsSize(Op, Generic[S]):
+class CudnnRNNParamsSize(TensorOp[S]):
     """Number of elements of the parameter vector of a CudnnRNN.
 
     The layout, as cuDNN has it for float32, is dense, without padding:
@@ -84,6 +94,7 @@ class CudnnRNNParamsSize(Op, Generic[S]):
     """
 
     OP_NAME = "CudnnRNNParamsSize"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("params_size",)
     params_size: Output[S]
     Inputs = CudnnRNNParamsSizeInputs
@@ -184,9 +195,6 @@ class CudnnRNNParamsSize(Op, Generic[S]):
     def inputs(self) -> CudnnRNNParamsSizeInputs:
         return CudnnRNNParamsSizeInputs(self)
 
-    def as_output(self) -> Output[S]:
-        return self.params_size
-
     @staticmethod
     def create(
         scope: Scope,
@@ -213,13 +221,13 @@ class CudnnRNNParamsSize(Op, Generic[S]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNParamsSize[US] = CudnnRNNParamsSize()
+        op: CudnnRNNParamsSize[US] = new(CudnnRNNParamsSize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.params_size = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNParamsSize",
                     None,
                     num_layers,
@@ -245,8 +253,8 @@ class CudnnRNNParamsSize(Op, Generic[S]):
                     opts.num_proj,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (num_layers, num_units, input_size),
@@ -261,7 +269,7 @@ class CudnnRNNParamsSize(Op, Generic[S]):
                 "seed2": opts.seed2,
                 "num_proj": opts.num_proj,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -269,6 +277,7 @@ DEFAULTS = CudnnRNNParamsSize.Options()
 MERGE = CudnnRNNParamsSize.Options.merge
 
 
+@explained
 def cudnn_rnn_params_size(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],
@@ -276,34 +285,68 @@ def cudnn_rnn_params_size(
     T: type[TFloating] | DTypeLike,
     S: type[US] | DTypeLike,
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    num_proj: int = default(0),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
     name: str | None = None,
-) -> CudnnRNNParamsSize[US]:
-    """`CudnnRNNParamsSize.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[US]:
+    """`params_size` of `CudnnRNNParamsSize.create` in the current scope, with
     CudnnRNNParamsSize.Options as keywords.
     """
-    return CudnnRNNParamsSize.create(
-        Scope.current(name),
-        num_layers,
-        num_units,
-        input_size,
-        T,
-        S,
-        CudnnRNNParamsSize.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-            num_proj=num_proj,
-        ),
+    if _unknown:
+        raise CudnnRNNParamsSize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[US]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CudnnRNNParamsSize",
+                name,
+                num_layers,
+                num_units,
+                input_size,
+                "T",
+                as_dtype(T),
+                "S",
+                as_dtype(S),
+                "rnn_mode",
+                rnn_mode,
+                "input_mode",
+                input_mode,
+                "direction",
+                direction,
+                "dropout",
+                dropout,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+                "num_proj",
+                num_proj,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNParamsSize._call(
+        name,
+        (num_layers, num_units, input_size),
+        {
+            "T": T,
+            "S": S,
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +34,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNNParamsToCanonical", "cudnn_rnn_params_to_canonical"]
+__all__ = [
+    "CudnnRNNParamsToCanonical",
+    "CudnnRNNParamsToCanonicalOutputs",
+    "cudnn_rnn_params_to_canonical",
+]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -45,6 +59,13 @@ class CudnnRNNParamsToCanonicalInputs(OpInputs, Generic[U]):
     dropout: float
     seed: int
     seed2: int
+
+
+class CudnnRNNParamsToCanonicalOutputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNNParamsToCanonical, as `cudnn_rnn_params_to_canonical` returns them."""
+
+    weights: list[Output[T]]
+    biases: list[Output[T]]
 
 
 class CudnnRNNParamsToCanonical(Op, Generic[T]):
@@ -76,10 +97,12 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNParamsToCanonical"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("weights", "biases")
     weights: list[Output[T]]
     biases: list[Output[T]]
     Inputs = CudnnRNNParamsToCanonicalInputs
+    Outputs = CudnnRNNParamsToCanonicalOutputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNNParamsToCanonical.
@@ -188,13 +211,13 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNParamsToCanonical[U] = CudnnRNNParamsToCanonical()
+        op: CudnnRNNParamsToCanonical[U] = new(CudnnRNNParamsToCanonical)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.weights, op.biases = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNParamsToCanonical",
                     None,
                     num_layers,
@@ -217,8 +240,8 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (num_layers, num_units, input_size, params),
@@ -231,7 +254,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -239,6 +262,7 @@ DEFAULTS = CudnnRNNParamsToCanonical.Options()
 MERGE = CudnnRNNParamsToCanonical.Options.merge
 
 
+@explained
 def cudnn_rnn_params_to_canonical(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],
@@ -246,32 +270,64 @@ def cudnn_rnn_params_to_canonical(
     params: Operand[U],
     num_params: int,
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> CudnnRNNParamsToCanonical[U]:
-    """`CudnnRNNParamsToCanonical.create` in the current scope, with
+    **_unknown: Never,
+) -> CudnnRNNParamsToCanonicalOutputs[U]:
+    """The outputs of `CudnnRNNParamsToCanonical.create` in the current scope, with
     CudnnRNNParamsToCanonical.Options as keywords.
     """
-    return CudnnRNNParamsToCanonical.create(
-        Scope.current(name),
-        num_layers,
-        num_units,
-        input_size,
-        params,
-        num_params,
-        CudnnRNNParamsToCanonical.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-        ),
+    if _unknown:
+        raise CudnnRNNParamsToCanonical._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNParamsToCanonicalOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNParamsToCanonicalOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNNParamsToCanonical",
+                    name,
+                    num_layers,
+                    num_units,
+                    input_size,
+                    params,
+                    "num_params",
+                    num_params,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNParamsToCanonical._call(
+        name,
+        (num_layers, num_units, input_size, params),
+        {
+            "num_params": num_params,
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

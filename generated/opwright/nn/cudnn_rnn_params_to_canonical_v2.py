@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +34,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNNParamsToCanonicalV2", "cudnn_rnn_params_to_canonical_v2"]
+__all__ = [
+    "CudnnRNNParamsToCanonicalV2",
+    "CudnnRNNParamsToCanonicalV2Outputs",
+    "cudnn_rnn_params_to_canonical_v2",
+]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -47,6 +61,13 @@ class CudnnRNNParamsToCanonicalV2Inputs(OpInputs, Generic[U]):
     seed: int
     seed2: int
     num_proj: int
+
+
+class CudnnRNNParamsToCanonicalV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNNParamsToCanonicalV2, as `cudnn_rnn_params_to_canonical_v2` returns them."""
+
+    weights: list[Output[T]]
+    biases: list[Output[T]]
 
 
 class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
@@ -82,10 +103,12 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNParamsToCanonicalV2"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("weights", "biases")
     weights: list[Output[T]]
     biases: list[Output[T]]
     Inputs = CudnnRNNParamsToCanonicalV2Inputs
+    Outputs = CudnnRNNParamsToCanonicalV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNNParamsToCanonicalV2.
@@ -213,13 +236,13 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNParamsToCanonicalV2[U] = CudnnRNNParamsToCanonicalV2()
+        op: CudnnRNNParamsToCanonicalV2[U] = new(CudnnRNNParamsToCanonicalV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.weights, op.biases = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNParamsToCanonicalV2",
                     None,
                     num_layers,
@@ -246,8 +269,8 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
                     opts.num_proj,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (num_layers, num_units, input_size, params),
@@ -262,7 +285,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
                 "seed2": opts.seed2,
                 "num_proj": opts.num_proj,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -270,6 +293,7 @@ DEFAULTS = CudnnRNNParamsToCanonicalV2.Options()
 MERGE = CudnnRNNParamsToCanonicalV2.Options.merge
 
 
+@explained
 def cudnn_rnn_params_to_canonical_v2(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],
@@ -278,35 +302,71 @@ def cudnn_rnn_params_to_canonical_v2(
     num_params_weights: int,
     num_params_biases: int,
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    num_proj: int = default(0),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
     name: str | None = None,
-) -> CudnnRNNParamsToCanonicalV2[U]:
-    """`CudnnRNNParamsToCanonicalV2.create` in the current scope, with
+    **_unknown: Never,
+) -> CudnnRNNParamsToCanonicalV2Outputs[U]:
+    """The outputs of `CudnnRNNParamsToCanonicalV2.create` in the current scope, with
     CudnnRNNParamsToCanonicalV2.Options as keywords.
     """
-    return CudnnRNNParamsToCanonicalV2.create(
-        Scope.current(name),
-        num_layers,
-        num_units,
-        input_size,
-        params,
-        num_params_weights,
-        num_params_biases,
-        CudnnRNNParamsToCanonicalV2.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-            num_proj=num_proj,
-        ),
+    if _unknown:
+        raise CudnnRNNParamsToCanonicalV2._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNParamsToCanonicalV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNParamsToCanonicalV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNNParamsToCanonicalV2",
+                    name,
+                    num_layers,
+                    num_units,
+                    input_size,
+                    params,
+                    "num_params_weights",
+                    num_params_weights,
+                    "num_params_biases",
+                    num_params_biases,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                    "num_proj",
+                    num_proj,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNParamsToCanonicalV2._call(
+        name,
+        (num_layers, num_units, input_size, params),
+        {
+            "num_params_weights": num_params_weights,
+            "num_params_biases": num_params_biases,
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,24 +7,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt8,
     )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNNV2", "cudnn_rnn_v2"]
+__all__ = ["CudnnRNNV2", "CudnnRNNV2Outputs", "cudnn_rnn_v2"]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -45,6 +57,16 @@ class CudnnRNNV2Inputs(OpInputs, Generic[U]):
     seed: int
     seed2: int
     is_training: bool
+
+
+class CudnnRNNV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNNV2, as `cudnn_rnn_v2` returns them."""
+
+    output: Output[T]
+    output_h: Output[T]
+    output_c: Output[T]
+    reserve_space: Output[T]
+    host_reserved: Output[TInt8]
 
 
 class CudnnRNNV2(Op, Generic[T]):
@@ -73,9 +95,9 @@ class CudnnRNNV2(Op, Generic[T]):
     number of layers is not an option: it is what the layers * dirs dimension of
     `input_h` says.
 
-    The masks of dropout change from call to call even with equal seeds. The gradient is
-    CudnnRNNBackpropV2; TensorFlow's gradient function raises ValueError when
-    `is_training` is false.
+    The masks of dropout change from call to call, but ops with equal seeds draw equal
+    ones, call by call: give each its own. The gradient is CudnnRNNBackpropV2;
+    TensorFlow's gradient function raises ValueError when `is_training` is false.
 
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
     match the sequence's batch and the other state. opwright's kernels check every
@@ -102,6 +124,7 @@ class CudnnRNNV2(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNV2"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
     output: Output[T]
     output_h: Output[T]
@@ -109,6 +132,7 @@ class CudnnRNNV2(Op, Generic[T]):
     reserve_space: Output[T]
     host_reserved: Output[TInt8]
     Inputs = CudnnRNNV2Inputs
+    Outputs = CudnnRNNV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNNV2.
@@ -211,9 +235,9 @@ class CudnnRNNV2(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Operand[U],
-        input_h: Operand[U],
-        input_c: Operand[U],
-        params: Operand[U],
+        input_h: SameOperand[U],
+        input_c: SameOperand[U],
+        params: SameOperand[U],
         *options: Options,
     ) -> CudnnRNNV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -233,11 +257,11 @@ class CudnnRNNV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNV2[U] = CudnnRNNV2()
+        op: CudnnRNNV2[U] = new(CudnnRNNV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.output,
                     op.output_h,
@@ -245,7 +269,7 @@ class CudnnRNNV2(Op, Generic[T]):
                     op.reserve_space,
                     op.host_reserved,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNV2",
                     None,
                     input,
@@ -268,8 +292,8 @@ class CudnnRNNV2(Op, Generic[T]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_h, input_c, params),
@@ -282,7 +306,7 @@ class CudnnRNNV2(Op, Generic[T]):
                 "seed2": opts.seed2,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -290,37 +314,72 @@ DEFAULTS = CudnnRNNV2.Options()
 MERGE = CudnnRNNV2.Options.merge
 
 
+@explained
 def cudnn_rnn_v2(
     input: Operand[U],
-    input_h: Operand[U],
-    input_c: Operand[U],
-    params: Operand[U],
+    input_h: SameOperand[U],
+    input_c: SameOperand[U],
+    params: SameOperand[U],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    is_training: bool = default(True),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    is_training: bool = True,
     name: str | None = None,
-) -> CudnnRNNV2[U]:
-    """`CudnnRNNV2.create` in the current scope, with CudnnRNNV2.Options as keywords."""
-    return CudnnRNNV2.create(
-        Scope.current(name),
-        input,
-        input_h,
-        input_c,
-        params,
-        CudnnRNNV2.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-            is_training=is_training,
-        ),
+    **_unknown: Never,
+) -> CudnnRNNV2Outputs[U]:
+    """The outputs of `CudnnRNNV2.create` in the current scope, with
+    CudnnRNNV2.Options as keywords.
+    """
+    if _unknown:
+        raise CudnnRNNV2._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNNV2",
+                    name,
+                    input,
+                    input_h,
+                    input_c,
+                    params,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNV2._call(
+        name,
+        (input, input_h, input_c, params),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "is_training": is_training,
+        },
+        fast_path_error,
     )
+    return _result

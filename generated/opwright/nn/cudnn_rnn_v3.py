@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt8,
         TInt32,
     )
     from typing_extensions import Self
 
-__all__ = ["CudnnRNNV3", "cudnn_rnn_v3"]
+__all__ = ["CudnnRNNV3", "CudnnRNNV3Outputs", "cudnn_rnn_v3"]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -47,6 +59,16 @@ class CudnnRNNV3Inputs(OpInputs, Generic[U]):
     num_proj: int
     is_training: bool
     time_major: bool
+
+
+class CudnnRNNV3Outputs(NamedTuple, Generic[T]):
+    """Outputs of CudnnRNNV3, as `cudnn_rnn_v3` returns them."""
+
+    output: Output[T]
+    output_h: Output[T]
+    output_c: Output[T]
+    reserve_space: Output[T]
+    host_reserved: Output[TInt8]
 
 
 class CudnnRNNV3(Op, Generic[T]):
@@ -84,10 +106,11 @@ class CudnnRNNV3(Op, Generic[T]):
     layers * dirs is 1. opwright's kernels do as the GPU does, so that a model gives the
     same numbers everywhere.
 
-    The masks of dropout change from call to call even with equal seeds. bfloat16 is
-    computed in float32 and rounded at the end (by opwright's kernels half too, and what
-    one layer hands to the next is rounded). The gradient is CudnnRNNBackpropV3;
-    TensorFlow's gradient function raises ValueError when `is_training` is false.
+    The masks of dropout change from call to call, but ops with equal seeds draw equal
+    ones, call by call: give each its own. bfloat16 is computed in float32 and rounded
+    at the end (by opwright's kernels half too, and what one layer hands to the next is
+    rounded). The gradient is CudnnRNNBackpropV3; TensorFlow's gradient function raises
+    ValueError when `is_training` is false.
 
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
     match the sequence's batch and the other state. opwright's kernels check every
@@ -115,6 +138,7 @@ class CudnnRNNV3(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNV3"
+    NATIVE = ("CPU", "XLA")
     __slots__ = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
     output: Output[T]
     output_h: Output[T]
@@ -122,6 +146,7 @@ class CudnnRNNV3(Op, Generic[T]):
     reserve_space: Output[T]
     host_reserved: Output[TInt8]
     Inputs = CudnnRNNV3Inputs
+    Outputs = CudnnRNNV3Outputs
 
     class Options(OpOptions):
         """Optional attributes of CudnnRNNV3.
@@ -243,9 +268,9 @@ class CudnnRNNV3(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Operand[U],
-        input_h: Operand[U],
-        input_c: Operand[U],
-        params: Operand[U],
+        input_h: SameOperand[U],
+        input_c: SameOperand[U],
+        params: SameOperand[U],
         sequence_lengths: Operand[TInt32],
         *options: Options,
     ) -> CudnnRNNV3[U]:
@@ -270,11 +295,11 @@ class CudnnRNNV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CudnnRNNV3[U] = CudnnRNNV3()
+        op: CudnnRNNV3[U] = new(CudnnRNNV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.output,
                     op.output_h,
@@ -282,7 +307,7 @@ class CudnnRNNV3(Op, Generic[T]):
                     op.reserve_space,
                     op.host_reserved,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "CudnnRNNV3",
                     None,
                     input,
@@ -310,8 +335,8 @@ class CudnnRNNV3(Op, Generic[T]):
                     opts.time_major,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_h, input_c, params, sequence_lengths),
@@ -326,7 +351,7 @@ class CudnnRNNV3(Op, Generic[T]):
                 "is_training": opts.is_training,
                 "time_major": opts.time_major,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -334,43 +359,82 @@ DEFAULTS = CudnnRNNV3.Options()
 MERGE = CudnnRNNV3.Options.merge
 
 
+@explained
 def cudnn_rnn_v3(
     input: Operand[U],
-    input_h: Operand[U],
-    input_c: Operand[U],
-    params: Operand[U],
+    input_h: SameOperand[U],
+    input_c: SameOperand[U],
+    params: SameOperand[U],
     sequence_lengths: Operand[TInt32],
     *,
-    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
-    input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
-        "linear_input"
-    ),
-    direction: Literal["unidirectional", "bidirectional"] = default("unidirectional"),
-    dropout: float = default(0.0),
-    seed: int = default(0),
-    seed2: int = default(0),
-    num_proj: int = default(0),
-    is_training: bool = default(True),
-    time_major: bool = default(True),
+    rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
+    input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
+    direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    is_training: bool = True,
+    time_major: bool = True,
     name: str | None = None,
-) -> CudnnRNNV3[U]:
-    """`CudnnRNNV3.create` in the current scope, with CudnnRNNV3.Options as keywords."""
-    return CudnnRNNV3.create(
-        Scope.current(name),
-        input,
-        input_h,
-        input_c,
-        params,
-        sequence_lengths,
-        CudnnRNNV3.Options(
-            rnn_mode=rnn_mode,
-            input_mode=input_mode,
-            direction=direction,
-            dropout=dropout,
-            seed=seed,
-            seed2=seed2,
-            num_proj=num_proj,
-            is_training=is_training,
-            time_major=time_major,
-        ),
+    **_unknown: Never,
+) -> CudnnRNNV3Outputs[U]:
+    """The outputs of `CudnnRNNV3.create` in the current scope, with
+    CudnnRNNV3.Options as keywords.
+    """
+    if _unknown:
+        raise CudnnRNNV3._unknown(_unknown)
+    fast_path_error = None
+    _result: CudnnRNNV3Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = CudnnRNNV3Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "CudnnRNNV3",
+                    name,
+                    input,
+                    input_h,
+                    input_c,
+                    params,
+                    sequence_lengths,
+                    "rnn_mode",
+                    rnn_mode,
+                    "input_mode",
+                    input_mode,
+                    "direction",
+                    direction,
+                    "dropout",
+                    dropout,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                    "num_proj",
+                    num_proj,
+                    "is_training",
+                    flags[is_training],
+                    "time_major",
+                    flags[time_major],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CudnnRNNV3._call(
+        name,
+        (input, input_h, input_c, params, sequence_lengths),
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+            "is_training": is_training,
+            "time_major": time_major,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -37,7 +47,7 @@ class DataFormatDimMapInputs(OpInputs, Generic[U]):
     dst_format: StringLike
 
 
-class DataFormatDimMap(Op, Generic[T]):
+class DataFormatDimMap(TensorOp[T]):
     """TensorFlow's `DataFormatDimMap`: `x` -> `y`.
 
     TensorFlow's own text: `DataFormatDimMap.tensorflow_doc()`.
@@ -83,9 +93,6 @@ class DataFormatDimMap(Op, Generic[T]):
     def inputs(self) -> DataFormatDimMapInputs[T]:
         return DataFormatDimMapInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U], *options: Options) -> DataFormatDimMap[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -98,13 +105,13 @@ class DataFormatDimMap(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DataFormatDimMap[U] = DataFormatDimMap()
+        op: DataFormatDimMap[U] = new(DataFormatDimMap)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context._context,
+                    context[CURRENT],
                     "DataFormatDimMap",
                     None,
                     x,
@@ -114,13 +121,13 @@ class DataFormatDimMap(Op, Generic[T]):
                     opts.dst_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x,),
             {"src_format": opts.src_format, "dst_format": opts.dst_format},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -128,18 +135,41 @@ DEFAULTS = DataFormatDimMap.Options()
 MERGE = DataFormatDimMap.Options.merge
 
 
+@explained
 def data_format_dim_map(
     x: Operand[U],
     *,
-    src_format: StringLike = default("NHWC"),
-    dst_format: StringLike = default("NCHW"),
+    src_format: StringLike = "NHWC",
+    dst_format: StringLike = "NCHW",
     name: str | None = None,
-) -> DataFormatDimMap[U]:
-    """`DataFormatDimMap.create` in the current scope, with DataFormatDimMap.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`y` of `DataFormatDimMap.create` in the current scope, with
+    DataFormatDimMap.Options as keywords.
     """
-    return DataFormatDimMap.create(
-        Scope.current(name),
-        x,
-        DataFormatDimMap.Options(src_format=src_format, dst_format=dst_format),
+    if _unknown:
+        raise DataFormatDimMap._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DataFormatDimMap",
+                name,
+                x,
+                "src_format",
+                src_format,
+                "dst_format",
+                dst_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DataFormatDimMap._call(
+        name,
+        (x,),
+        {"src_format": src_format, "dst_format": dst_format},
+        fast_path_error,
     )
+    return _result

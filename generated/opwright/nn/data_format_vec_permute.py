@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -37,7 +47,7 @@ class DataFormatVecPermuteInputs(OpInputs, Generic[U]):
     dst_format: StringLike
 
 
-class DataFormatVecPermute(Op, Generic[T]):
+class DataFormatVecPermute(TensorOp[T]):
     """TensorFlow's `DataFormatVecPermute`: `x` -> `y`.
 
     TensorFlow's own text: `DataFormatVecPermute.tensorflow_doc()`.
@@ -83,9 +93,6 @@ class DataFormatVecPermute(Op, Generic[T]):
     def inputs(self) -> DataFormatVecPermuteInputs[T]:
         return DataFormatVecPermuteInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(
         scope: Scope, x: Operand[U], *options: Options
@@ -100,13 +107,13 @@ class DataFormatVecPermute(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DataFormatVecPermute[U] = DataFormatVecPermute()
+        op: DataFormatVecPermute[U] = new(DataFormatVecPermute)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context._context,
+                    context[CURRENT],
                     "DataFormatVecPermute",
                     None,
                     x,
@@ -116,13 +123,13 @@ class DataFormatVecPermute(Op, Generic[T]):
                     opts.dst_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x,),
             {"src_format": opts.src_format, "dst_format": opts.dst_format},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -130,18 +137,41 @@ DEFAULTS = DataFormatVecPermute.Options()
 MERGE = DataFormatVecPermute.Options.merge
 
 
+@explained
 def data_format_vec_permute(
     x: Operand[U],
     *,
-    src_format: StringLike = default("NHWC"),
-    dst_format: StringLike = default("NCHW"),
+    src_format: StringLike = "NHWC",
+    dst_format: StringLike = "NCHW",
     name: str | None = None,
-) -> DataFormatVecPermute[U]:
-    """`DataFormatVecPermute.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`y` of `DataFormatVecPermute.create` in the current scope, with
     DataFormatVecPermute.Options as keywords.
     """
-    return DataFormatVecPermute.create(
-        Scope.current(name),
-        x,
-        DataFormatVecPermute.Options(src_format=src_format, dst_format=dst_format),
+    if _unknown:
+        raise DataFormatVecPermute._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DataFormatVecPermute",
+                name,
+                x,
+                "src_format",
+                src_format,
+                "dst_format",
+                dst_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DataFormatVecPermute._call(
+        name,
+        (x,),
+        {"src_format": src_format, "dst_format": dst_format},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["DepthToSpace", "depth_to_space"]
@@ -30,7 +40,7 @@ class DepthToSpaceInputs(OpInputs, Generic[U]):
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"]
 
 
-class DepthToSpace(Op, Generic[T]):
+class DepthToSpace(TensorOp[T]):
     """TensorFlow's `DepthToSpace`: `input` -> `output`.
 
     TensorFlow's own text: `DepthToSpace.tensorflow_doc()`.
@@ -70,12 +80,9 @@ class DepthToSpace(Op, Generic[T]):
     def inputs(self) -> DepthToSpaceInputs[T]:
         return DepthToSpaceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], block_size: int, *options: Options
+        scope: Scope, input: AnyOperand[U], block_size: int, *options: Options
     ) -> DepthToSpace[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -88,13 +95,13 @@ class DepthToSpace(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DepthToSpace[U] = DepthToSpace()
+        op: DepthToSpace[U] = new(DepthToSpace)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DepthToSpace",
                     None,
                     input,
@@ -104,13 +111,13 @@ class DepthToSpace(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"block_size": block_size, "data_format": opts.data_format},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -118,19 +125,41 @@ DEFAULTS = DepthToSpace.Options()
 MERGE = DepthToSpace.Options.merge
 
 
+@explained
 def depth_to_space(
-    input: Operand[U],
+    input: AnyOperand[U],
     block_size: int,
     *,
-    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
-) -> DepthToSpace[U]:
-    """`DepthToSpace.create` in the current scope, with DepthToSpace.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DepthToSpace.create` in the current scope, with
+    DepthToSpace.Options as keywords.
     """
-    return DepthToSpace.create(
-        Scope.current(name),
-        input,
-        block_size,
-        DepthToSpace.Options(data_format=data_format),
+    if _unknown:
+        raise DepthToSpace._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DepthToSpace",
+                name,
+                input,
+                "block_size",
+                block_size,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DepthToSpace._call(
+        name,
+        (input,),
+        {"block_size": block_size, "data_format": data_format},
+        fast_path_error,
     )
+    return _result

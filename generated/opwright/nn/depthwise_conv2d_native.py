@@ -5,16 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
 __all__ = ["DepthwiseConv2dNative", "depthwise_conv2d_native"]
@@ -36,7 +53,7 @@ class DepthwiseConv2dNativeInputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class DepthwiseConv2dNative(Op, Generic[T]):
+class DepthwiseConv2dNative(TensorOp[T]):
     """TensorFlow's `DepthwiseConv2dNative`: `input`, `filter` -> `output`.
 
     TensorFlow's own text: `DepthwiseConv2dNative.tensorflow_doc()`.
@@ -92,14 +109,11 @@ class DepthwiseConv2dNative(Op, Generic[T]):
     def inputs(self) -> DepthwiseConv2dNativeInputs[T]:
         return DepthwiseConv2dNativeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
+        filter: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
@@ -117,13 +131,13 @@ class DepthwiseConv2dNative(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DepthwiseConv2dNative[U] = DepthwiseConv2dNative()
+        op: DepthwiseConv2dNative[U] = new(DepthwiseConv2dNative)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DepthwiseConv2dNative",
                     None,
                     input,
@@ -140,8 +154,8 @@ class DepthwiseConv2dNative(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter),
@@ -152,7 +166,7 @@ class DepthwiseConv2dNative(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -160,29 +174,58 @@ DEFAULTS = DepthwiseConv2dNative.Options()
 MERGE = DepthwiseConv2dNative.Options.merge
 
 
+@explained
 def depthwise_conv2d_native(
     input: Operand[U],
-    filter: Operand[U],
+    filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
     name: str | None = None,
-) -> DepthwiseConv2dNative[U]:
-    """`DepthwiseConv2dNative.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DepthwiseConv2dNative.create` in the current scope, with
     DepthwiseConv2dNative.Options as keywords.
     """
-    return DepthwiseConv2dNative.create(
-        Scope.current(name),
-        input,
-        filter,
-        strides,
-        padding,
-        DepthwiseConv2dNative.Options(
-            explicit_paddings=explicit_paddings,
-            data_format=data_format,
-            dilations=dilations,
-        ),
+    if _unknown:
+        raise DepthwiseConv2dNative._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DepthwiseConv2dNative",
+                name,
+                input,
+                filter,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DepthwiseConv2dNative._call(
+        name,
+        (input, filter),
+        {
+            "strides": strides,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

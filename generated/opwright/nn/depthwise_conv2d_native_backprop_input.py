@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -47,7 +58,7 @@ class DepthwiseConv2dNativeBackpropInputInputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class DepthwiseConv2dNativeBackpropInput(Op, Generic[T]):
+class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
     """TensorFlow's `DepthwiseConv2dNativeBackpropInput`: `input_sizes`, `filter`,
     `out_backprop` -> `output`.
 
@@ -104,15 +115,12 @@ class DepthwiseConv2dNativeBackpropInput(Op, Generic[T]):
     def inputs(self) -> DepthwiseConv2dNativeBackpropInputInputs[T]:
         return DepthwiseConv2dNativeBackpropInputInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input_sizes: Operand[TInt32],
         filter: Operand[U],
-        out_backprop: Operand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
@@ -131,13 +139,15 @@ class DepthwiseConv2dNativeBackpropInput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DepthwiseConv2dNativeBackpropInput[U] = DepthwiseConv2dNativeBackpropInput()
+        op: DepthwiseConv2dNativeBackpropInput[U] = new(
+            DepthwiseConv2dNativeBackpropInput
+        )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DepthwiseConv2dNativeBackpropInput",
                     None,
                     input_sizes,
@@ -155,8 +165,8 @@ class DepthwiseConv2dNativeBackpropInput(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_sizes, filter, out_backprop),
@@ -167,7 +177,7 @@ class DepthwiseConv2dNativeBackpropInput(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -175,31 +185,60 @@ DEFAULTS = DepthwiseConv2dNativeBackpropInput.Options()
 MERGE = DepthwiseConv2dNativeBackpropInput.Options.merge
 
 
+@explained
 def depthwise_conv2d_native_backprop_input(
     input_sizes: Operand[TInt32],
     filter: Operand[U],
-    out_backprop: Operand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
     name: str | None = None,
-) -> DepthwiseConv2dNativeBackpropInput[U]:
-    """`DepthwiseConv2dNativeBackpropInput.create` in the current scope, with
-    DepthwiseConv2dNativeBackpropInput.Options as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `DepthwiseConv2dNativeBackpropInput.create` in the current scope,
+    with DepthwiseConv2dNativeBackpropInput.Options as keywords.
     """
-    return DepthwiseConv2dNativeBackpropInput.create(
-        Scope.current(name),
-        input_sizes,
-        filter,
-        out_backprop,
-        strides,
-        padding,
-        DepthwiseConv2dNativeBackpropInput.Options(
-            explicit_paddings=explicit_paddings,
-            data_format=data_format,
-            dilations=dilations,
-        ),
+    if _unknown:
+        raise DepthwiseConv2dNativeBackpropInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DepthwiseConv2dNativeBackpropInput",
+                name,
+                input_sizes,
+                filter,
+                out_backprop,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DepthwiseConv2dNativeBackpropInput._call(
+        name,
+        (input_sizes, filter, out_backprop),
+        {
+            "strides": strides,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

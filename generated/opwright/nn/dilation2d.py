@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["Dilation2D", "dilation2d"]
 
@@ -32,7 +48,7 @@ class Dilation2DInputs(OpInputs, Generic[U]):
     padding: Literal["SAME", "VALID"]
 
 
-class Dilation2D(Op, Generic[T]):
+class Dilation2D(TensorOp[T]):
     """TensorFlow's `Dilation2D`: `input`, `filter` -> `output`.
 
     TensorFlow's own text: `Dilation2D.tensorflow_doc()`.
@@ -53,14 +69,11 @@ class Dilation2D(Op, Generic[T]):
     def inputs(self) -> Dilation2DInputs[T]:
         return Dilation2DInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
+        filter: SameOperand[U],
         strides: Sequence[int],
         rates: Sequence[int],
         padding: Literal["SAME", "VALID"],
@@ -78,12 +91,12 @@ class Dilation2D(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Dilation2D[U] = Dilation2D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Dilation2D[U] = new(Dilation2D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Dilation2D",
                     None,
                     input,
@@ -96,26 +109,54 @@ class Dilation2D(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter),
             {"strides": strides, "rates": rates, "padding": padding},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def dilation2d(
     input: Operand[U],
-    filter: Operand[U],
+    filter: SameOperand[U],
     strides: Sequence[int],
     rates: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
     name: str | None = None,
-) -> Dilation2D[U]:
-    """`Dilation2D.create` in the current scope."""
-    return Dilation2D.create(
-        Scope.current(name), input, filter, strides, rates, padding
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `Dilation2D.create` in the current scope."""
+    if _unknown:
+        raise Dilation2D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Dilation2D",
+                name,
+                input,
+                filter,
+                "strides",
+                strides,
+                "rates",
+                rates,
+                "padding",
+                padding,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Dilation2D._call(
+        name,
+        (input, filter),
+        {"strides": strides, "rates": rates, "padding": padding},
+        fast_path_error,
     )
+    return _result

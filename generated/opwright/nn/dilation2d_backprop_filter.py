@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["Dilation2DBackpropFilter", "dilation2d_backprop_filter"]
 
@@ -33,7 +49,7 @@ class Dilation2DBackpropFilterInputs(OpInputs, Generic[U]):
     padding: Literal["SAME", "VALID"]
 
 
-class Dilation2DBackpropFilter(Op, Generic[T]):
+class Dilation2DBackpropFilter(TensorOp[T]):
     """TensorFlow's `Dilation2DBackpropFilter`: `input`, `filter`, `out_backprop` ->
     `filter_backprop`.
 
@@ -55,15 +71,12 @@ class Dilation2DBackpropFilter(Op, Generic[T]):
     def inputs(self) -> Dilation2DBackpropFilterInputs[T]:
         return Dilation2DBackpropFilterInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.filter_backprop
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
-        out_backprop: Operand[U],
+        filter: SameOperand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         rates: Sequence[int],
         padding: Literal["SAME", "VALID"],
@@ -82,12 +95,12 @@ class Dilation2DBackpropFilter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Dilation2DBackpropFilter[U] = Dilation2DBackpropFilter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Dilation2DBackpropFilter[U] = new(Dilation2DBackpropFilter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.filter_backprop = execute(
-                    context._context,
+                    context[CURRENT],
                     "Dilation2DBackpropFilter",
                     None,
                     input,
@@ -101,27 +114,56 @@ class Dilation2DBackpropFilter(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, out_backprop),
             {"strides": strides, "rates": rates, "padding": padding},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def dilation2d_backprop_filter(
     input: Operand[U],
-    filter: Operand[U],
-    out_backprop: Operand[U],
+    filter: SameOperand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     rates: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
     name: str | None = None,
-) -> Dilation2DBackpropFilter[U]:
-    """`Dilation2DBackpropFilter.create` in the current scope."""
-    return Dilation2DBackpropFilter.create(
-        Scope.current(name), input, filter, out_backprop, strides, rates, padding
+    **_unknown: Never,
+) -> Output[U]:
+    """`filter_backprop` of `Dilation2DBackpropFilter.create` in the current scope."""
+    if _unknown:
+        raise Dilation2DBackpropFilter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Dilation2DBackpropFilter",
+                name,
+                input,
+                filter,
+                out_backprop,
+                "strides",
+                strides,
+                "rates",
+                rates,
+                "padding",
+                padding,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Dilation2DBackpropFilter._call(
+        name,
+        (input, filter, out_backprop),
+        {"strides": strides, "rates": rates, "padding": padding},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["Dilation2DBackpropInput", "dilation2d_backprop_input"]
 
@@ -33,7 +49,7 @@ class Dilation2DBackpropInputInputs(OpInputs, Generic[U]):
     padding: Literal["SAME", "VALID"]
 
 
-class Dilation2DBackpropInput(Op, Generic[T]):
+class Dilation2DBackpropInput(TensorOp[T]):
     """TensorFlow's `Dilation2DBackpropInput`: `input`, `filter`, `out_backprop` ->
     `in_backprop`.
 
@@ -55,15 +71,12 @@ class Dilation2DBackpropInput(Op, Generic[T]):
     def inputs(self) -> Dilation2DBackpropInputInputs[T]:
         return Dilation2DBackpropInputInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.in_backprop
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
-        out_backprop: Operand[U],
+        filter: SameOperand[U],
+        out_backprop: SameOperand[U],
         strides: Sequence[int],
         rates: Sequence[int],
         padding: Literal["SAME", "VALID"],
@@ -82,12 +95,12 @@ class Dilation2DBackpropInput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Dilation2DBackpropInput[U] = Dilation2DBackpropInput()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Dilation2DBackpropInput[U] = new(Dilation2DBackpropInput)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.in_backprop = execute(
-                    context._context,
+                    context[CURRENT],
                     "Dilation2DBackpropInput",
                     None,
                     input,
@@ -101,27 +114,56 @@ class Dilation2DBackpropInput(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, out_backprop),
             {"strides": strides, "rates": rates, "padding": padding},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def dilation2d_backprop_input(
     input: Operand[U],
-    filter: Operand[U],
-    out_backprop: Operand[U],
+    filter: SameOperand[U],
+    out_backprop: SameOperand[U],
     strides: Sequence[int],
     rates: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
     name: str | None = None,
-) -> Dilation2DBackpropInput[U]:
-    """`Dilation2DBackpropInput.create` in the current scope."""
-    return Dilation2DBackpropInput.create(
-        Scope.current(name), input, filter, out_backprop, strides, rates, padding
+    **_unknown: Never,
+) -> Output[U]:
+    """`in_backprop` of `Dilation2DBackpropInput.create` in the current scope."""
+    if _unknown:
+        raise Dilation2DBackpropInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Dilation2DBackpropInput",
+                name,
+                input,
+                filter,
+                out_backprop,
+                "strides",
+                strides,
+                "rates",
+                rates,
+                "padding",
+                padding,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Dilation2DBackpropInput._call(
+        name,
+        (input, filter, out_backprop),
+        {"strides": strides, "rates": rates, "padding": padding},
+        fast_path_error,
     )
+    return _result

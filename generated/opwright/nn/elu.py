@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Elu", "elu"]
 
@@ -26,7 +35,7 @@ class EluInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Elu(Op, Generic[T]):
+class Elu(TensorOp[T]):
     """TensorFlow's `Elu`: `features` -> `activations`.
 
     TensorFlow's own text: `Elu.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Elu(Op, Generic[T]):
     def inputs(self) -> EluInputs[T]:
         return EluInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.activations
-
     @staticmethod
     def create(scope: Scope, features: Operand[U]) -> Elu[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class Elu(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Elu[U] = Elu()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.activations = execute(context._context, "Elu", None, features)
+        op: Elu[U] = new(Elu)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.activations = execute(context[CURRENT], "Elu", None, features)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features,), {}, fast_path_error)
 
 
-def elu(features: Operand[U], *, name: str | None = None) -> Elu[U]:
-    """`Elu.create` in the current scope."""
-    return Elu.create(Scope.current(name), features)
+@explained
+def elu(
+    features: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`activations` of `Elu.create` in the current scope."""
+    if _unknown:
+        raise Elu._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Elu", name, features)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Elu._call(name, (features,), {}, fast_path_error)
+    return _result

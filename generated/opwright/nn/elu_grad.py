@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["EluGrad", "elu_grad"]
 
@@ -27,7 +43,7 @@ class EluGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class EluGrad(Op, Generic[T]):
+class EluGrad(TensorOp[T]):
     """TensorFlow's `EluGrad`: `gradients`, `outputs` -> `backprops`.
 
     TensorFlow's own text: `EluGrad.tensorflow_doc()`.
@@ -47,11 +63,10 @@ class EluGrad(Op, Generic[T]):
     def inputs(self) -> EluGradInputs[T]:
         return EluGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.backprops
-
     @staticmethod
-    def create(scope: Scope, gradients: Operand[U], outputs: Operand[U]) -> EluGrad[U]:
+    def create(
+        scope: Scope, gradients: Operand[U], outputs: SameOperand[U]
+    ) -> EluGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,21 +77,37 @@ class EluGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EluGrad[U] = EluGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: EluGrad[U] = new(EluGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops = execute(
-                    context._context, "EluGrad", None, gradients, outputs
+                    context[CURRENT], "EluGrad", None, gradients, outputs
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (gradients, outputs), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (gradients, outputs), {}, fast_path_error)
 
 
+@explained
 def elu_grad(
-    gradients: Operand[U], outputs: Operand[U], *, name: str | None = None
-) -> EluGrad[U]:
-    """`EluGrad.create` in the current scope."""
-    return EluGrad.create(Scope.current(name), gradients, outputs)
+    gradients: Operand[U],
+    outputs: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`backprops` of `EluGrad.create` in the current scope."""
+    if _unknown:
+        raise EluGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "EluGrad", name, gradients, outputs)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EluGrad._call(name, (gradients, outputs), {}, fast_path_error)
+    return _result

@@ -5,18 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["FixedUnigramCandidateSampler", "fixed_unigram_candidate_sampler"]
+__all__ = [
+    "FixedUnigramCandidateSampler",
+    "FixedUnigramCandidateSamplerOutputs",
+    "fixed_unigram_candidate_sampler",
+]
 
 
 class FixedUnigramCandidateSamplerInputs(OpInputs):
@@ -35,6 +51,14 @@ class FixedUnigramCandidateSamplerInputs(OpInputs):
     unigrams: tuple[float, ...]
     seed: int
     seed2: int
+
+
+class FixedUnigramCandidateSamplerOutputs(NamedTuple):
+    """Outputs of FixedUnigramCandidateSampler, as `fixed_unigram_candidate_sampler` returns them."""
+
+    sampled_candidates: Output[TInt64]
+    true_expected_count: Output[TFloat32]
+    sampled_expected_count: Output[TFloat32]
 
 
 class FixedUnigramCandidateSampler(Op):
@@ -57,6 +81,7 @@ class FixedUnigramCandidateSampler(Op):
     true_expected_count: Output[TFloat32]
     sampled_expected_count: Output[TFloat32]
     Inputs = FixedUnigramCandidateSamplerInputs
+    Outputs = FixedUnigramCandidateSamplerOutputs
 
     class Options(OpOptions):
         """Optional attributes of FixedUnigramCandidateSampler.
@@ -166,17 +191,17 @@ class FixedUnigramCandidateSampler(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FixedUnigramCandidateSampler = FixedUnigramCandidateSampler()
+        op: FixedUnigramCandidateSampler = new(FixedUnigramCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "FixedUnigramCandidateSampler",
                     None,
                     true_classes,
@@ -185,7 +210,7 @@ class FixedUnigramCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique,
+                    flags[unique],
                     "range_max",
                     range_max,
                     "vocab_file",
@@ -206,8 +231,8 @@ class FixedUnigramCandidateSampler(Op):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (true_classes,),
@@ -225,7 +250,7 @@ class FixedUnigramCandidateSampler(Op):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -233,6 +258,7 @@ DEFAULTS = FixedUnigramCandidateSampler.Options()
 MERGE = FixedUnigramCandidateSampler.Options.merge
 
 
+@explained
 def fixed_unigram_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,
@@ -240,34 +266,78 @@ def fixed_unigram_candidate_sampler(
     unique: bool,
     range_max: int,
     *,
-    vocab_file: StringLike = default(""),
-    distortion: float = default(1.0),
-    num_reserved_ids: int = default(0),
-    num_shards: int = default(1),
-    shard: int = default(0),
-    unigrams: Sequence[float] = default(()),
-    seed: int = default(0),
-    seed2: int = default(0),
+    vocab_file: StringLike = "",
+    distortion: float = 1.0,
+    num_reserved_ids: int = 0,
+    num_shards: int = 1,
+    shard: int = 0,
+    unigrams: Sequence[float] = (),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> FixedUnigramCandidateSampler:
-    """`FixedUnigramCandidateSampler.create` in the current scope, with
-    FixedUnigramCandidateSampler.Options as keywords.
+    **_unknown: Never,
+) -> FixedUnigramCandidateSamplerOutputs:
+    """The outputs of `FixedUnigramCandidateSampler.create` in the current scope,
+    with FixedUnigramCandidateSampler.Options as keywords.
     """
-    return FixedUnigramCandidateSampler.create(
-        Scope.current(name),
-        true_classes,
-        num_true,
-        num_sampled,
-        unique,
-        range_max,
-        FixedUnigramCandidateSampler.Options(
-            vocab_file=vocab_file,
-            distortion=distortion,
-            num_reserved_ids=num_reserved_ids,
-            num_shards=num_shards,
-            shard=shard,
-            unigrams=unigrams,
-            seed=seed,
-            seed2=seed2,
-        ),
+    if _unknown:
+        raise FixedUnigramCandidateSampler._unknown(_unknown)
+    fast_path_error = None
+    _result: FixedUnigramCandidateSamplerOutputs
+    if executing_eagerly():
+        try:
+            _result = FixedUnigramCandidateSamplerOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "FixedUnigramCandidateSampler",
+                    name,
+                    true_classes,
+                    "num_true",
+                    num_true,
+                    "num_sampled",
+                    num_sampled,
+                    "unique",
+                    flags[unique],
+                    "range_max",
+                    range_max,
+                    "vocab_file",
+                    vocab_file,
+                    "distortion",
+                    distortion,
+                    "num_reserved_ids",
+                    num_reserved_ids,
+                    "num_shards",
+                    num_shards,
+                    "shard",
+                    shard,
+                    "unigrams",
+                    unigrams,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FixedUnigramCandidateSampler._call(
+        name,
+        (true_classes,),
+        {
+            "num_true": num_true,
+            "num_sampled": num_sampled,
+            "unique": unique,
+            "range_max": range_max,
+            "vocab_file": vocab_file,
+            "distortion": distortion,
+            "num_reserved_ids": num_reserved_ids,
+            "num_shards": num_shards,
+            "shard": shard,
+            "unigrams": unigrams,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["FractionalAvgPool", "fractional_avg_pool"]
+__all__ = ["FractionalAvgPool", "FractionalAvgPoolOutputs", "fractional_avg_pool"]
 
 T = TypeVar("T", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
@@ -43,6 +54,14 @@ class FractionalAvgPoolInputs(OpInputs, Generic[U]):
     seed: int
     seed2: int
     T: DType
+
+
+class FractionalAvgPoolOutputs(NamedTuple, Generic[T]):
+    """Outputs of FractionalAvgPool, as `fractional_avg_pool` returns them."""
+
+    output: Output[T]
+    row_pooling_sequence: Output[TInt64]
+    col_pooling_sequence: Output[TInt64]
 
 
 class FractionalAvgPool(Op, Generic[T]):
@@ -65,6 +84,7 @@ class FractionalAvgPool(Op, Generic[T]):
     row_pooling_sequence: Output[TInt64]
     col_pooling_sequence: Output[TInt64]
     Inputs = FractionalAvgPoolInputs
+    Outputs = FractionalAvgPoolOutputs
 
     class Options(OpOptions):
         """Optional attributes of FractionalAvgPool.
@@ -138,13 +158,13 @@ class FractionalAvgPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FractionalAvgPool[U] = FractionalAvgPool()
+        op: FractionalAvgPool[U] = new(FractionalAvgPool)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.row_pooling_sequence, op.col_pooling_sequence = execute(
-                    context._context,
+                    context[CURRENT],
                     "FractionalAvgPool",
                     None,
                     value,
@@ -162,8 +182,8 @@ class FractionalAvgPool(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (value,),
@@ -175,7 +195,7 @@ class FractionalAvgPool(Op, Generic[T]):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -183,29 +203,62 @@ DEFAULTS = FractionalAvgPool.Options()
 MERGE = FractionalAvgPool.Options.merge
 
 
+@explained
 def fractional_avg_pool(
     value: Operand[U],
     pooling_ratio: Sequence[float],
     *,
-    pseudo_random: bool = default(False),
-    overlapping: bool = default(False),
-    deterministic: bool = default(False),
-    seed: int = default(0),
-    seed2: int = default(0),
+    pseudo_random: bool = False,
+    overlapping: bool = False,
+    deterministic: bool = False,
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> FractionalAvgPool[U]:
-    """`FractionalAvgPool.create` in the current scope, with
+    **_unknown: Never,
+) -> FractionalAvgPoolOutputs[U]:
+    """The outputs of `FractionalAvgPool.create` in the current scope, with
     FractionalAvgPool.Options as keywords.
     """
-    return FractionalAvgPool.create(
-        Scope.current(name),
-        value,
-        pooling_ratio,
-        FractionalAvgPool.Options(
-            pseudo_random=pseudo_random,
-            overlapping=overlapping,
-            deterministic=deterministic,
-            seed=seed,
-            seed2=seed2,
-        ),
+    if _unknown:
+        raise FractionalAvgPool._unknown(_unknown)
+    fast_path_error = None
+    _result: FractionalAvgPoolOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = FractionalAvgPoolOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "FractionalAvgPool",
+                    name,
+                    value,
+                    "pooling_ratio",
+                    pooling_ratio,
+                    "pseudo_random",
+                    flags[pseudo_random],
+                    "overlapping",
+                    flags[overlapping],
+                    "deterministic",
+                    flags[deterministic],
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FractionalAvgPool._call(
+        name,
+        (value,),
+        {
+            "pooling_ratio": pooling_ratio,
+            "pseudo_random": pseudo_random,
+            "overlapping": overlapping,
+            "deterministic": deterministic,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

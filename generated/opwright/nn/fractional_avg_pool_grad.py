@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -41,7 +52,7 @@ class FractionalAvgPoolGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class FractionalAvgPoolGrad(Op, Generic[T]):
+class FractionalAvgPoolGrad(TensorOp[T]):
     """TensorFlow's `FractionalAvgPoolGrad`: `orig_input_tensor_shape`,
     `out_backprop`, `row_pooling_sequence`, `col_pooling_sequence` -> `output`.
 
@@ -82,9 +93,6 @@ class FractionalAvgPoolGrad(Op, Generic[T]):
     def inputs(self) -> FractionalAvgPoolGradInputs[T]:
         return FractionalAvgPoolGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -107,13 +115,13 @@ class FractionalAvgPoolGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FractionalAvgPoolGrad[U] = FractionalAvgPoolGrad()
+        op: FractionalAvgPoolGrad[U] = new(FractionalAvgPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "FractionalAvgPoolGrad",
                     None,
                     orig_input_tensor_shape,
@@ -124,8 +132,8 @@ class FractionalAvgPoolGrad(Op, Generic[T]):
                     opts.overlapping,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -135,7 +143,7 @@ class FractionalAvgPoolGrad(Op, Generic[T]):
                 col_pooling_sequence,
             ),
             {"overlapping": opts.overlapping},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -143,23 +151,49 @@ DEFAULTS = FractionalAvgPoolGrad.Options()
 MERGE = FractionalAvgPoolGrad.Options.merge
 
 
+@explained
 def fractional_avg_pool_grad(
     orig_input_tensor_shape: Operand[TInt64],
     out_backprop: Operand[U],
     row_pooling_sequence: Operand[TInt64],
     col_pooling_sequence: Operand[TInt64],
     *,
-    overlapping: bool = default(False),
+    overlapping: bool = False,
     name: str | None = None,
-) -> FractionalAvgPoolGrad[U]:
-    """`FractionalAvgPoolGrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `FractionalAvgPoolGrad.create` in the current scope, with
     FractionalAvgPoolGrad.Options as keywords.
     """
-    return FractionalAvgPoolGrad.create(
-        Scope.current(name),
-        orig_input_tensor_shape,
-        out_backprop,
-        row_pooling_sequence,
-        col_pooling_sequence,
-        FractionalAvgPoolGrad.Options(overlapping=overlapping),
+    if _unknown:
+        raise FractionalAvgPoolGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FractionalAvgPoolGrad",
+                name,
+                orig_input_tensor_shape,
+                out_backprop,
+                row_pooling_sequence,
+                col_pooling_sequence,
+                "overlapping",
+                flags[overlapping],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FractionalAvgPoolGrad._call(
+        name,
+        (
+            orig_input_tensor_shape,
+            out_backprop,
+            row_pooling_sequence,
+            col_pooling_sequence,
+        ),
+        {"overlapping": overlapping},
+        fast_path_error,
     )
+    return _result

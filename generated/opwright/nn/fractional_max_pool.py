@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["FractionalMaxPool", "fractional_max_pool"]
+__all__ = ["FractionalMaxPool", "FractionalMaxPoolOutputs", "fractional_max_pool"]
 
 T = TypeVar("T", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
 U = TypeVar("U", bound="TFloat32 | TFloat64 | TIndex", default="AnyDType")
@@ -43,6 +54,14 @@ class FractionalMaxPoolInputs(OpInputs, Generic[U]):
     seed: int
     seed2: int
     T: DType
+
+
+class FractionalMaxPoolOutputs(NamedTuple, Generic[T]):
+    """Outputs of FractionalMaxPool, as `fractional_max_pool` returns them."""
+
+    output: Output[T]
+    row_pooling_sequence: Output[TInt64]
+    col_pooling_sequence: Output[TInt64]
 
 
 class FractionalMaxPool(Op, Generic[T]):
@@ -65,6 +84,7 @@ class FractionalMaxPool(Op, Generic[T]):
     row_pooling_sequence: Output[TInt64]
     col_pooling_sequence: Output[TInt64]
     Inputs = FractionalMaxPoolInputs
+    Outputs = FractionalMaxPoolOutputs
 
     class Options(OpOptions):
         """Optional attributes of FractionalMaxPool.
@@ -138,13 +158,13 @@ class FractionalMaxPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FractionalMaxPool[U] = FractionalMaxPool()
+        op: FractionalMaxPool[U] = new(FractionalMaxPool)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.row_pooling_sequence, op.col_pooling_sequence = execute(
-                    context._context,
+                    context[CURRENT],
                     "FractionalMaxPool",
                     None,
                     value,
@@ -162,8 +182,8 @@ class FractionalMaxPool(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (value,),
@@ -175,7 +195,7 @@ class FractionalMaxPool(Op, Generic[T]):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -183,29 +203,62 @@ DEFAULTS = FractionalMaxPool.Options()
 MERGE = FractionalMaxPool.Options.merge
 
 
+@explained
 def fractional_max_pool(
     value: Operand[U],
     pooling_ratio: Sequence[float],
     *,
-    pseudo_random: bool = default(False),
-    overlapping: bool = default(False),
-    deterministic: bool = default(False),
-    seed: int = default(0),
-    seed2: int = default(0),
+    pseudo_random: bool = False,
+    overlapping: bool = False,
+    deterministic: bool = False,
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> FractionalMaxPool[U]:
-    """`FractionalMaxPool.create` in the current scope, with
+    **_unknown: Never,
+) -> FractionalMaxPoolOutputs[U]:
+    """The outputs of `FractionalMaxPool.create` in the current scope, with
     FractionalMaxPool.Options as keywords.
     """
-    return FractionalMaxPool.create(
-        Scope.current(name),
-        value,
-        pooling_ratio,
-        FractionalMaxPool.Options(
-            pseudo_random=pseudo_random,
-            overlapping=overlapping,
-            deterministic=deterministic,
-            seed=seed,
-            seed2=seed2,
-        ),
+    if _unknown:
+        raise FractionalMaxPool._unknown(_unknown)
+    fast_path_error = None
+    _result: FractionalMaxPoolOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = FractionalMaxPoolOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "FractionalMaxPool",
+                    name,
+                    value,
+                    "pooling_ratio",
+                    pooling_ratio,
+                    "pseudo_random",
+                    flags[pseudo_random],
+                    "overlapping",
+                    flags[overlapping],
+                    "deterministic",
+                    flags[deterministic],
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FractionalMaxPool._call(
+        name,
+        (value,),
+        {
+            "pooling_ratio": pooling_ratio,
+            "pseudo_random": pseudo_random,
+            "overlapping": overlapping,
+            "deterministic": deterministic,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -42,7 +54,7 @@ class FractionalMaxPoolGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class FractionalMaxPoolGrad(Op, Generic[T]):
+class FractionalMaxPoolGrad(TensorOp[T]):
     """TensorFlow's `FractionalMaxPoolGrad`: `orig_input`, `orig_output`,
     `out_backprop`, `row_pooling_sequence`, `col_pooling_sequence` -> `output`.
 
@@ -83,15 +95,12 @@ class FractionalMaxPoolGrad(Op, Generic[T]):
     def inputs(self) -> FractionalMaxPoolGradInputs[T]:
         return FractionalMaxPoolGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         orig_input: Operand[U],
-        orig_output: Operand[U],
-        out_backprop: Operand[U],
+        orig_output: SameOperand[U],
+        out_backprop: SameOperand[U],
         row_pooling_sequence: Operand[TInt64],
         col_pooling_sequence: Operand[TInt64],
         *options: Options,
@@ -110,13 +119,13 @@ class FractionalMaxPoolGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FractionalMaxPoolGrad[U] = FractionalMaxPoolGrad()
+        op: FractionalMaxPoolGrad[U] = new(FractionalMaxPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "FractionalMaxPoolGrad",
                     None,
                     orig_input,
@@ -128,8 +137,8 @@ class FractionalMaxPoolGrad(Op, Generic[T]):
                     opts.overlapping,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -140,7 +149,7 @@ class FractionalMaxPoolGrad(Op, Generic[T]):
                 col_pooling_sequence,
             ),
             {"overlapping": opts.overlapping},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -148,25 +157,52 @@ DEFAULTS = FractionalMaxPoolGrad.Options()
 MERGE = FractionalMaxPoolGrad.Options.merge
 
 
+@explained
 def fractional_max_pool_grad(
     orig_input: Operand[U],
-    orig_output: Operand[U],
-    out_backprop: Operand[U],
+    orig_output: SameOperand[U],
+    out_backprop: SameOperand[U],
     row_pooling_sequence: Operand[TInt64],
     col_pooling_sequence: Operand[TInt64],
     *,
-    overlapping: bool = default(False),
+    overlapping: bool = False,
     name: str | None = None,
-) -> FractionalMaxPoolGrad[U]:
-    """`FractionalMaxPoolGrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `FractionalMaxPoolGrad.create` in the current scope, with
     FractionalMaxPoolGrad.Options as keywords.
     """
-    return FractionalMaxPoolGrad.create(
-        Scope.current(name),
-        orig_input,
-        orig_output,
-        out_backprop,
-        row_pooling_sequence,
-        col_pooling_sequence,
-        FractionalMaxPoolGrad.Options(overlapping=overlapping),
+    if _unknown:
+        raise FractionalMaxPoolGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FractionalMaxPoolGrad",
+                name,
+                orig_input,
+                orig_output,
+                out_backprop,
+                row_pooling_sequence,
+                col_pooling_sequence,
+                "overlapping",
+                flags[overlapping],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FractionalMaxPoolGrad._call(
+        name,
+        (
+            orig_input,
+            orig_output,
+            out_backprop,
+            row_pooling_sequence,
+            col_pooling_sequence,
+        ),
+        {"overlapping": overlapping},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloat32
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloat32,
+    )
     from typing_extensions import Self
 
-__all__ = ["FusedBatchNorm", "fused_batch_norm"]
+__all__ = ["FusedBatchNorm", "FusedBatchNormOutputs", "fused_batch_norm"]
 
 T = TypeVar("T", bound="TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat32", default="AnyDType")
@@ -34,6 +52,16 @@ class FusedBatchNormInputs(OpInputs, Generic[U]):
     exponential_avg_factor: float
     data_format: Literal["NHWC", "NCHW"]
     is_training: bool
+
+
+class FusedBatchNormOutputs(NamedTuple, Generic[T]):
+    """Outputs of FusedBatchNorm, as `fused_batch_norm` returns them."""
+
+    y: Output[T]
+    batch_mean: Output[T]
+    batch_variance: Output[T]
+    reserve_space_1: Output[T]
+    reserve_space_2: Output[T]
 
 
 class FusedBatchNorm(Op, Generic[T]):
@@ -66,6 +94,7 @@ class FusedBatchNorm(Op, Generic[T]):
     reserve_space_1: Output[T]
     reserve_space_2: Output[T]
     Inputs = FusedBatchNormInputs
+    Outputs = FusedBatchNormOutputs
 
     class Options(OpOptions):
         """Optional attributes of FusedBatchNorm.
@@ -118,10 +147,10 @@ class FusedBatchNorm(Op, Generic[T]):
     def create(
         scope: Scope,
         x: Operand[U],
-        scale: Operand[U],
-        offset: Operand[U],
-        mean: Operand[U],
-        variance: Operand[U],
+        scale: SameOperand[U],
+        offset: SameOperand[U],
+        mean: SameOperand[U],
+        variance: SameOperand[U],
         *options: Options,
     ) -> FusedBatchNorm[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -138,11 +167,11 @@ class FusedBatchNorm(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNorm[U] = FusedBatchNorm()
+        op: FusedBatchNorm[U] = new(FusedBatchNorm)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.y,
                     op.batch_mean,
@@ -150,7 +179,7 @@ class FusedBatchNorm(Op, Generic[T]):
                     op.reserve_space_1,
                     op.reserve_space_2,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedBatchNorm",
                     None,
                     x,
@@ -168,8 +197,8 @@ class FusedBatchNorm(Op, Generic[T]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, scale, offset, mean, variance),
@@ -179,7 +208,7 @@ class FusedBatchNorm(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -187,33 +216,62 @@ DEFAULTS = FusedBatchNorm.Options()
 MERGE = FusedBatchNorm.Options.merge
 
 
+@explained
 def fused_batch_norm(
     x: Operand[U],
-    scale: Operand[U],
-    offset: Operand[U],
-    mean: Operand[U],
-    variance: Operand[U],
+    scale: SameOperand[U],
+    offset: SameOperand[U],
+    mean: SameOperand[U],
+    variance: SameOperand[U],
     *,
-    epsilon: float = default(0.0001),
-    exponential_avg_factor: float = default(1.0),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    is_training: bool = default(True),
+    epsilon: float = 0.0001,
+    exponential_avg_factor: float = 1.0,
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    is_training: bool = True,
     name: str | None = None,
-) -> FusedBatchNorm[U]:
-    """`FusedBatchNorm.create` in the current scope, with FusedBatchNorm.Options as
-    keywords.
+    **_unknown: Never,
+) -> FusedBatchNormOutputs[U]:
+    """The outputs of `FusedBatchNorm.create` in the current scope, with
+    FusedBatchNorm.Options as keywords.
     """
-    return FusedBatchNorm.create(
-        Scope.current(name),
-        x,
-        scale,
-        offset,
-        mean,
-        variance,
-        FusedBatchNorm.Options(
-            epsilon=epsilon,
-            exponential_avg_factor=exponential_avg_factor,
-            data_format=data_format,
-            is_training=is_training,
-        ),
+    if _unknown:
+        raise FusedBatchNorm._unknown(_unknown)
+    fast_path_error = None
+    _result: FusedBatchNormOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = FusedBatchNormOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "FusedBatchNorm",
+                    name,
+                    x,
+                    scale,
+                    offset,
+                    mean,
+                    variance,
+                    "epsilon",
+                    epsilon,
+                    "exponential_avg_factor",
+                    exponential_avg_factor,
+                    "data_format",
+                    data_format,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedBatchNorm._call(
+        name,
+        (x, scale, offset, mean, variance),
+        {
+            "epsilon": epsilon,
+            "exponential_avg_factor": exponential_avg_factor,
+            "data_format": data_format,
+            "is_training": is_training,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloat32
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloat32,
+    )
     from typing_extensions import Self
 
-__all__ = ["FusedBatchNormGrad", "fused_batch_norm_grad"]
+__all__ = ["FusedBatchNormGrad", "FusedBatchNormGradOutputs", "fused_batch_norm_grad"]
 
 T = TypeVar("T", bound="TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat32", default="AnyDType")
@@ -33,6 +51,16 @@ class FusedBatchNormGradInputs(OpInputs, Generic[U]):
     epsilon: float
     data_format: Literal["NHWC", "NCHW"]
     is_training: bool
+
+
+class FusedBatchNormGradOutputs(NamedTuple, Generic[T]):
+    """Outputs of FusedBatchNormGrad, as `fused_batch_norm_grad` returns them."""
+
+    x_backprop: Output[T]
+    scale_backprop: Output[T]
+    offset_backprop: Output[T]
+    reserve_space_3: Output[T]
+    reserve_space_4: Output[T]
 
 
 class FusedBatchNormGrad(Op, Generic[T]):
@@ -66,6 +94,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
     reserve_space_3: Output[T]
     reserve_space_4: Output[T]
     Inputs = FusedBatchNormGradInputs
+    Outputs = FusedBatchNormGradOutputs
 
     class Options(OpOptions):
         """Optional attributes of FusedBatchNormGrad.
@@ -107,10 +136,10 @@ class FusedBatchNormGrad(Op, Generic[T]):
     def create(
         scope: Scope,
         y_backprop: Operand[U],
-        x: Operand[U],
-        scale: Operand[U],
-        reserve_space_1: Operand[U],
-        reserve_space_2: Operand[U],
+        x: SameOperand[U],
+        scale: SameOperand[U],
+        reserve_space_1: SameOperand[U],
+        reserve_space_2: SameOperand[U],
         *options: Options,
     ) -> FusedBatchNormGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -127,11 +156,11 @@ class FusedBatchNormGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormGrad[U] = FusedBatchNormGrad()
+        op: FusedBatchNormGrad[U] = new(FusedBatchNormGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.x_backprop,
                     op.scale_backprop,
@@ -139,7 +168,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
                     op.reserve_space_3,
                     op.reserve_space_4,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedBatchNormGrad",
                     None,
                     y_backprop,
@@ -155,8 +184,8 @@ class FusedBatchNormGrad(Op, Generic[T]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (y_backprop, x, scale, reserve_space_1, reserve_space_2),
@@ -165,7 +194,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,29 +202,54 @@ DEFAULTS = FusedBatchNormGrad.Options()
 MERGE = FusedBatchNormGrad.Options.merge
 
 
+@explained
 def fused_batch_norm_grad(
     y_backprop: Operand[U],
-    x: Operand[U],
-    scale: Operand[U],
-    reserve_space_1: Operand[U],
-    reserve_space_2: Operand[U],
+    x: SameOperand[U],
+    scale: SameOperand[U],
+    reserve_space_1: SameOperand[U],
+    reserve_space_2: SameOperand[U],
     *,
-    epsilon: float = default(0.0001),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    is_training: bool = default(True),
+    epsilon: float = 0.0001,
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    is_training: bool = True,
     name: str | None = None,
-) -> FusedBatchNormGrad[U]:
-    """`FusedBatchNormGrad.create` in the current scope, with
+    **_unknown: Never,
+) -> FusedBatchNormGradOutputs[U]:
+    """The outputs of `FusedBatchNormGrad.create` in the current scope, with
     FusedBatchNormGrad.Options as keywords.
     """
-    return FusedBatchNormGrad.create(
-        Scope.current(name),
-        y_backprop,
-        x,
-        scale,
-        reserve_space_1,
-        reserve_space_2,
-        FusedBatchNormGrad.Options(
-            epsilon=epsilon, data_format=data_format, is_training=is_training
-        ),
+    if _unknown:
+        raise FusedBatchNormGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: FusedBatchNormGradOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = FusedBatchNormGradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "FusedBatchNormGrad",
+                    name,
+                    y_backprop,
+                    x,
+                    scale,
+                    reserve_space_1,
+                    reserve_space_2,
+                    "epsilon",
+                    epsilon,
+                    "data_format",
+                    data_format,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedBatchNormGrad._call(
+        name,
+        (y_backprop, x, scale, reserve_space_1, reserve_space_2),
+        {"epsilon": epsilon, "data_format": data_format, "is_training": is_training},
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TBfloat16,
         TFloat16,
         TFloat32,
     )
     from typing_extensions import Self
 
-__all__ = ["FusedBatchNormGradV2", "fused_batch_norm_grad_v2"]
+__all__ = [
+    "FusedBatchNormGradV2",
+    "FusedBatchNormGradV2Outputs",
+    "fused_batch_norm_grad_v2",
+]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
 V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
@@ -44,6 +60,16 @@ class FusedBatchNormGradV2Inputs(OpInputs, Generic[V, UU]):
     epsilon: float
     data_format: Literal["NHWC", "NCHW"]
     is_training: bool
+
+
+class FusedBatchNormGradV2Outputs(NamedTuple, Generic[T, U]):
+    """Outputs of FusedBatchNormGradV2, as `fused_batch_norm_grad_v2` returns them."""
+
+    x_backprop: Output[T]
+    scale_backprop: Output[U]
+    offset_backprop: Output[U]
+    reserve_space_3: Output[U]
+    reserve_space_4: Output[U]
 
 
 class FusedBatchNormGradV2(Op, Generic[T, U]):
@@ -79,6 +105,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
     reserve_space_3: Output[U]
     reserve_space_4: Output[U]
     Inputs = FusedBatchNormGradV2Inputs
+    Outputs = FusedBatchNormGradV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of FusedBatchNormGradV2.
@@ -120,10 +147,10 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
     def create(
         scope: Scope,
         y_backprop: Operand[V],
-        x: Operand[V],
+        x: SameOperand[V],
         scale: Operand[TFloat32],
         reserve_space_1: Operand[UU],
-        reserve_space_2: Operand[UU],
+        reserve_space_2: SameOperand[UU],
         *options: Options,
     ) -> FusedBatchNormGradV2[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -140,11 +167,11 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormGradV2[V, UU] = FusedBatchNormGradV2()
+        op: FusedBatchNormGradV2[V, UU] = new(FusedBatchNormGradV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.x_backprop,
                     op.scale_backprop,
@@ -152,7 +179,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
                     op.reserve_space_3,
                     op.reserve_space_4,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedBatchNormGradV2",
                     None,
                     y_backprop,
@@ -168,8 +195,8 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (y_backprop, x, scale, reserve_space_1, reserve_space_2),
@@ -178,7 +205,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
                 "data_format": opts.data_format,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -186,29 +213,54 @@ DEFAULTS = FusedBatchNormGradV2.Options()
 MERGE = FusedBatchNormGradV2.Options.merge
 
 
+@explained
 def fused_batch_norm_grad_v2(
     y_backprop: Operand[V],
-    x: Operand[V],
+    x: SameOperand[V],
     scale: Operand[TFloat32],
     reserve_space_1: Operand[UU],
-    reserve_space_2: Operand[UU],
+    reserve_space_2: SameOperand[UU],
     *,
-    epsilon: float = default(0.0001),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    is_training: bool = default(True),
+    epsilon: float = 0.0001,
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    is_training: bool = True,
     name: str | None = None,
-) -> FusedBatchNormGradV2[V, UU]:
-    """`FusedBatchNormGradV2.create` in the current scope, with
+    **_unknown: Never,
+) -> FusedBatchNormGradV2Outputs[V, UU]:
+    """The outputs of `FusedBatchNormGradV2.create` in the current scope, with
     FusedBatchNormGradV2.Options as keywords.
     """
-    return FusedBatchNormGradV2.create(
-        Scope.current(name),
-        y_backprop,
-        x,
-        scale,
-        reserve_space_1,
-        reserve_space_2,
-        FusedBatchNormGradV2.Options(
-            epsilon=epsilon, data_format=data_format, is_training=is_training
-        ),
+    if _unknown:
+        raise FusedBatchNormGradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: FusedBatchNormGradV2Outputs[V, UU]
+    if executing_eagerly():
+        try:
+            _result = FusedBatchNormGradV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "FusedBatchNormGradV2",
+                    name,
+                    y_backprop,
+                    x,
+                    scale,
+                    reserve_space_1,
+                    reserve_space_2,
+                    "epsilon",
+                    epsilon,
+                    "data_format",
+                    data_format,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedBatchNormGradV2._call(
+        name,
+        (y_backprop, x, scale, reserve_space_1, reserve_space_2),
+        {"epsilon": epsilon, "data_format": data_format, "is_training": is_training},
+        fast_path_error,
     )
+    return _result

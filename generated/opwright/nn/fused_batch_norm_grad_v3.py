@@ -5,25 +5,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TBfloat16,
         TFloat16,
         TFloat32,
     )
     from typing_extensions import Self
 
-__all__ = ["FusedBatchNormGradV3", "fused_batch_norm_grad_v3"]
+__all__ = [
+    "FusedBatchNormGradV3",
+    "FusedBatchNormGradV3Outputs",
+    "fused_batch_norm_grad_v3",
+]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
 V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
@@ -45,6 +61,16 @@ class FusedBatchNormGradV3Inputs(OpInputs, Generic[V, UU]):
     epsilon: float
     data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"]
     is_training: bool
+
+
+class FusedBatchNormGradV3Outputs(NamedTuple, Generic[T, U]):
+    """Outputs of FusedBatchNormGradV3, as `fused_batch_norm_grad_v3` returns them."""
+
+    x_backprop: Output[T]
+    scale_backprop: Output[U]
+    offset_backprop: Output[U]
+    reserve_space_4: Output[U]
+    reserve_space_5: Output[U]
 
 
 class FusedBatchNormGradV3(Op, Generic[T, U]):
@@ -80,6 +106,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
     reserve_space_4: Output[U]
     reserve_space_5: Output[U]
     Inputs = FusedBatchNormGradV3Inputs
+    Outputs = FusedBatchNormGradV3Outputs
 
     class Options(OpOptions):
         """Optional attributes of FusedBatchNormGradV3.
@@ -123,11 +150,11 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
     def create(
         scope: Scope,
         y_backprop: Operand[V],
-        x: Operand[V],
+        x: SameOperand[V],
         scale: Operand[TFloat32],
         reserve_space_1: Operand[UU],
-        reserve_space_2: Operand[UU],
-        reserve_space_3: Operand[UU],
+        reserve_space_2: SameOperand[UU],
+        reserve_space_3: SameOperand[UU],
         *options: Options,
     ) -> FusedBatchNormGradV3[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -145,11 +172,11 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormGradV3[V, UU] = FusedBatchNormGradV3()
+        op: FusedBatchNormGradV3[V, UU] = new(FusedBatchNormGradV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.x_backprop,
                     op.scale_backprop,
@@ -157,7 +184,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
                     op.reserve_space_4,
                     op.reserve_space_5,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedBatchNormGradV3",
                     None,
                     y_backprop,
@@ -174,8 +201,8 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3),
@@ -184,7 +211,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
                 "data_format": opts.data_format,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -192,31 +219,56 @@ DEFAULTS = FusedBatchNormGradV3.Options()
 MERGE = FusedBatchNormGradV3.Options.merge
 
 
+@explained
 def fused_batch_norm_grad_v3(
     y_backprop: Operand[V],
-    x: Operand[V],
+    x: SameOperand[V],
     scale: Operand[TFloat32],
     reserve_space_1: Operand[UU],
-    reserve_space_2: Operand[UU],
-    reserve_space_3: Operand[UU],
+    reserve_space_2: SameOperand[UU],
+    reserve_space_3: SameOperand[UU],
     *,
-    epsilon: float = default(0.0001),
-    data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
-    is_training: bool = default(True),
+    epsilon: float = 0.0001,
+    data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = "NHWC",
+    is_training: bool = True,
     name: str | None = None,
-) -> FusedBatchNormGradV3[V, UU]:
-    """`FusedBatchNormGradV3.create` in the current scope, with
+    **_unknown: Never,
+) -> FusedBatchNormGradV3Outputs[V, UU]:
+    """The outputs of `FusedBatchNormGradV3.create` in the current scope, with
     FusedBatchNormGradV3.Options as keywords.
     """
-    return FusedBatchNormGradV3.create(
-        Scope.current(name),
-        y_backprop,
-        x,
-        scale,
-        reserve_space_1,
-        reserve_space_2,
-        reserve_space_3,
-        FusedBatchNormGradV3.Options(
-            epsilon=epsilon, data_format=data_format, is_training=is_training
-        ),
+    if _unknown:
+        raise FusedBatchNormGradV3._unknown(_unknown)
+    fast_path_error = None
+    _result: FusedBatchNormGradV3Outputs[V, UU]
+    if executing_eagerly():
+        try:
+            _result = FusedBatchNormGradV3Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "FusedBatchNormGradV3",
+                    name,
+                    y_backprop,
+                    x,
+                    scale,
+                    reserve_space_1,
+                    reserve_space_2,
+                    reserve_space_3,
+                    "epsilon",
+                    epsilon,
+                    "data_format",
+                    data_format,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedBatchNormGradV3._call(
+        name,
+        (y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3),
+        {"epsilon": epsilon, "data_format": data_format, "is_training": is_training},
+        fast_path_error,
     )
+    return _result

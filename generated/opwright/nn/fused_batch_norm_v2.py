@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TBfloat16,
         TFloat16,
         TFloat32,
     )
     from typing_extensions import Self
 
-__all__ = ["FusedBatchNormV2", "fused_batch_norm_v2"]
+__all__ = ["FusedBatchNormV2", "FusedBatchNormV2Outputs", "fused_batch_norm_v2"]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
 V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
@@ -45,6 +57,16 @@ class FusedBatchNormV2Inputs(OpInputs, Generic[V, UU]):
     exponential_avg_factor: float
     data_format: Literal["NHWC", "NCHW"]
     is_training: bool
+
+
+class FusedBatchNormV2Outputs(NamedTuple, Generic[T, U]):
+    """Outputs of FusedBatchNormV2, as `fused_batch_norm_v2` returns them."""
+
+    y: Output[T]
+    batch_mean: Output[U]
+    batch_variance: Output[U]
+    reserve_space_1: Output[U]
+    reserve_space_2: Output[U]
 
 
 class FusedBatchNormV2(Op, Generic[T, U]):
@@ -79,6 +101,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
     reserve_space_1: Output[U]
     reserve_space_2: Output[U]
     Inputs = FusedBatchNormV2Inputs
+    Outputs = FusedBatchNormV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of FusedBatchNormV2.
@@ -132,9 +155,9 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         scope: Scope,
         x: Operand[V],
         scale: Operand[UU],
-        offset: Operand[UU],
-        mean: Operand[UU],
-        variance: Operand[UU],
+        offset: SameOperand[UU],
+        mean: SameOperand[UU],
+        variance: SameOperand[UU],
         *options: Options,
     ) -> FusedBatchNormV2[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -151,11 +174,11 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormV2[V, UU] = FusedBatchNormV2()
+        op: FusedBatchNormV2[V, UU] = new(FusedBatchNormV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.y,
                     op.batch_mean,
@@ -163,7 +186,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
                     op.reserve_space_1,
                     op.reserve_space_2,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedBatchNormV2",
                     None,
                     x,
@@ -181,8 +204,8 @@ class FusedBatchNormV2(Op, Generic[T, U]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, scale, offset, mean, variance),
@@ -192,7 +215,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
                 "data_format": opts.data_format,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -200,33 +223,62 @@ DEFAULTS = FusedBatchNormV2.Options()
 MERGE = FusedBatchNormV2.Options.merge
 
 
+@explained
 def fused_batch_norm_v2(
     x: Operand[V],
     scale: Operand[UU],
-    offset: Operand[UU],
-    mean: Operand[UU],
-    variance: Operand[UU],
+    offset: SameOperand[UU],
+    mean: SameOperand[UU],
+    variance: SameOperand[UU],
     *,
-    epsilon: float = default(0.0001),
-    exponential_avg_factor: float = default(1.0),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    is_training: bool = default(True),
+    epsilon: float = 0.0001,
+    exponential_avg_factor: float = 1.0,
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    is_training: bool = True,
     name: str | None = None,
-) -> FusedBatchNormV2[V, UU]:
-    """`FusedBatchNormV2.create` in the current scope, with FusedBatchNormV2.Options
-    as keywords.
+    **_unknown: Never,
+) -> FusedBatchNormV2Outputs[V, UU]:
+    """The outputs of `FusedBatchNormV2.create` in the current scope, with
+    FusedBatchNormV2.Options as keywords.
     """
-    return FusedBatchNormV2.create(
-        Scope.current(name),
-        x,
-        scale,
-        offset,
-        mean,
-        variance,
-        FusedBatchNormV2.Options(
-            epsilon=epsilon,
-            exponential_avg_factor=exponential_avg_factor,
-            data_format=data_format,
-            is_training=is_training,
-        ),
+    if _unknown:
+        raise FusedBatchNormV2._unknown(_unknown)
+    fast_path_error = None
+    _result: FusedBatchNormV2Outputs[V, UU]
+    if executing_eagerly():
+        try:
+            _result = FusedBatchNormV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "FusedBatchNormV2",
+                    name,
+                    x,
+                    scale,
+                    offset,
+                    mean,
+                    variance,
+                    "epsilon",
+                    epsilon,
+                    "exponential_avg_factor",
+                    exponential_avg_factor,
+                    "data_format",
+                    data_format,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedBatchNormV2._call(
+        name,
+        (x, scale, offset, mean, variance),
+        {
+            "epsilon": epsilon,
+            "exponential_avg_factor": exponential_avg_factor,
+            "data_format": data_format,
+            "is_training": is_training,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TBfloat16,
         TFloat16,
         TFloat32,
     )
     from typing_extensions import Self
 
-__all__ = ["FusedBatchNormV3", "fused_batch_norm_v3"]
+__all__ = ["FusedBatchNormV3", "FusedBatchNormV3Outputs", "fused_batch_norm_v3"]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
 V = TypeVar("V", bound="TBfloat16 | TFloat16 | TFloat32", default="AnyDType")
@@ -45,6 +57,17 @@ class FusedBatchNormV3Inputs(OpInputs, Generic[V, UU]):
     exponential_avg_factor: float
     data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"]
     is_training: bool
+
+
+class FusedBatchNormV3Outputs(NamedTuple, Generic[T, U]):
+    """Outputs of FusedBatchNormV3, as `fused_batch_norm_v3` returns them."""
+
+    y: Output[T]
+    batch_mean: Output[U]
+    batch_variance: Output[U]
+    reserve_space_1: Output[U]
+    reserve_space_2: Output[U]
+    reserve_space_3: Output[U]
 
 
 class FusedBatchNormV3(Op, Generic[T, U]):
@@ -83,6 +106,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
     reserve_space_2: Output[U]
     reserve_space_3: Output[U]
     Inputs = FusedBatchNormV3Inputs
+    Outputs = FusedBatchNormV3Outputs
 
     class Options(OpOptions):
         """Optional attributes of FusedBatchNormV3.
@@ -138,9 +162,9 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         scope: Scope,
         x: Operand[V],
         scale: Operand[UU],
-        offset: Operand[UU],
-        mean: Operand[UU],
-        variance: Operand[UU],
+        offset: SameOperand[UU],
+        mean: SameOperand[UU],
+        variance: SameOperand[UU],
         *options: Options,
     ) -> FusedBatchNormV3[V, UU]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -157,11 +181,11 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedBatchNormV3[V, UU] = FusedBatchNormV3()
+        op: FusedBatchNormV3[V, UU] = new(FusedBatchNormV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.y,
                     op.batch_mean,
@@ -170,7 +194,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
                     op.reserve_space_2,
                     op.reserve_space_3,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedBatchNormV3",
                     None,
                     x,
@@ -188,8 +212,8 @@ class FusedBatchNormV3(Op, Generic[T, U]):
                     opts.is_training,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, scale, offset, mean, variance),
@@ -199,7 +223,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
                 "data_format": opts.data_format,
                 "is_training": opts.is_training,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -207,33 +231,62 @@ DEFAULTS = FusedBatchNormV3.Options()
 MERGE = FusedBatchNormV3.Options.merge
 
 
+@explained
 def fused_batch_norm_v3(
     x: Operand[V],
     scale: Operand[UU],
-    offset: Operand[UU],
-    mean: Operand[UU],
-    variance: Operand[UU],
+    offset: SameOperand[UU],
+    mean: SameOperand[UU],
+    variance: SameOperand[UU],
     *,
-    epsilon: float = default(0.0001),
-    exponential_avg_factor: float = default(1.0),
-    data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
-    is_training: bool = default(True),
+    epsilon: float = 0.0001,
+    exponential_avg_factor: float = 1.0,
+    data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = "NHWC",
+    is_training: bool = True,
     name: str | None = None,
-) -> FusedBatchNormV3[V, UU]:
-    """`FusedBatchNormV3.create` in the current scope, with FusedBatchNormV3.Options
-    as keywords.
+    **_unknown: Never,
+) -> FusedBatchNormV3Outputs[V, UU]:
+    """The outputs of `FusedBatchNormV3.create` in the current scope, with
+    FusedBatchNormV3.Options as keywords.
     """
-    return FusedBatchNormV3.create(
-        Scope.current(name),
-        x,
-        scale,
-        offset,
-        mean,
-        variance,
-        FusedBatchNormV3.Options(
-            epsilon=epsilon,
-            exponential_avg_factor=exponential_avg_factor,
-            data_format=data_format,
-            is_training=is_training,
-        ),
+    if _unknown:
+        raise FusedBatchNormV3._unknown(_unknown)
+    fast_path_error = None
+    _result: FusedBatchNormV3Outputs[V, UU]
+    if executing_eagerly():
+        try:
+            _result = FusedBatchNormV3Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "FusedBatchNormV3",
+                    name,
+                    x,
+                    scale,
+                    offset,
+                    mean,
+                    variance,
+                    "epsilon",
+                    epsilon,
+                    "exponential_avg_factor",
+                    exponential_avg_factor,
+                    "data_format",
+                    data_format,
+                    "is_training",
+                    flags[is_training],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedBatchNormV3._call(
+        name,
+        (x, scale, offset, mean, variance),
+        {
+            "epsilon": epsilon,
+            "exponential_avg_factor": exponential_avg_factor,
+            "data_format": data_format,
+            "is_training": is_training,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -40,7 +50,7 @@ class FusedPadConv2DInputs(OpInputs, Generic[U]):
     padding: Literal["SAME", "VALID"]
 
 
-class FusedPadConv2D(Op, Generic[T]):
+class FusedPadConv2D(TensorOp[T]):
     """TensorFlow's `FusedPadConv2D`: `input`, `paddings`, `filter` -> `output`.
 
     TensorFlow's own text: `FusedPadConv2D.tensorflow_doc()`.
@@ -60,15 +70,12 @@ class FusedPadConv2D(Op, Generic[T]):
     def inputs(self) -> FusedPadConv2DInputs[T]:
         return FusedPadConv2DInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         paddings: Operand[TInt32],
-        filter: Operand[U],
+        filter: SameOperand[U],
         mode: Literal["REFLECT", "SYMMETRIC"],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
@@ -87,12 +94,12 @@ class FusedPadConv2D(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedPadConv2D[U] = FusedPadConv2D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: FusedPadConv2D[U] = new(FusedPadConv2D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedPadConv2D",
                     None,
                     input,
@@ -106,27 +113,56 @@ class FusedPadConv2D(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, paddings, filter),
             {"mode": mode, "strides": strides, "padding": padding},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def fused_pad_conv2d(
     input: Operand[U],
     paddings: Operand[TInt32],
-    filter: Operand[U],
+    filter: SameOperand[U],
     mode: Literal["REFLECT", "SYMMETRIC"],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
     name: str | None = None,
-) -> FusedPadConv2D[U]:
-    """`FusedPadConv2D.create` in the current scope."""
-    return FusedPadConv2D.create(
-        Scope.current(name), input, paddings, filter, mode, strides, padding
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `FusedPadConv2D.create` in the current scope."""
+    if _unknown:
+        raise FusedPadConv2D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FusedPadConv2D",
+                name,
+                input,
+                paddings,
+                filter,
+                "mode",
+                mode,
+                "strides",
+                strides,
+                "padding",
+                padding,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedPadConv2D._call(
+        name,
+        (input, paddings, filter),
+        {"mode": mode, "strides": strides, "padding": padding},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TFloat64,
@@ -46,7 +58,7 @@ class FusedResizeAndPadConv2DInputs(OpInputs, Generic[U]):
     padding: Literal["SAME", "VALID"]
 
 
-class FusedResizeAndPadConv2D(Op, Generic[T]):
+class FusedResizeAndPadConv2D(TensorOp[T]):
     """TensorFlow's `FusedResizeAndPadConv2D`: `input`, `size`, `paddings`, `filter`
     -> `output`.
 
@@ -87,16 +99,13 @@ class FusedResizeAndPadConv2D(Op, Generic[T]):
     def inputs(self) -> FusedResizeAndPadConv2DInputs[T]:
         return FusedResizeAndPadConv2DInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         size: Operand[TInt32],
         paddings: Operand[TInt32],
-        filter: Operand[U],
+        filter: SameOperand[U],
         mode: Literal["REFLECT", "SYMMETRIC"],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
@@ -118,13 +127,13 @@ class FusedResizeAndPadConv2D(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FusedResizeAndPadConv2D[U] = FusedResizeAndPadConv2D()
+        op: FusedResizeAndPadConv2D[U] = new(FusedResizeAndPadConv2D)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "FusedResizeAndPadConv2D",
                     None,
                     input,
@@ -141,8 +150,8 @@ class FusedResizeAndPadConv2D(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, size, paddings, filter),
@@ -152,7 +161,7 @@ class FusedResizeAndPadConv2D(Op, Generic[T]):
                 "strides": strides,
                 "padding": padding,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -160,29 +169,58 @@ DEFAULTS = FusedResizeAndPadConv2D.Options()
 MERGE = FusedResizeAndPadConv2D.Options.merge
 
 
+@explained
 def fused_resize_and_pad_conv2d(
     input: Operand[U],
     size: Operand[TInt32],
     paddings: Operand[TInt32],
-    filter: Operand[U],
+    filter: SameOperand[U],
     mode: Literal["REFLECT", "SYMMETRIC"],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    resize_align_corners: bool = default(False),
+    resize_align_corners: bool = False,
     name: str | None = None,
-) -> FusedResizeAndPadConv2D[U]:
-    """`FusedResizeAndPadConv2D.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `FusedResizeAndPadConv2D.create` in the current scope, with
     FusedResizeAndPadConv2D.Options as keywords.
     """
-    return FusedResizeAndPadConv2D.create(
-        Scope.current(name),
-        input,
-        size,
-        paddings,
-        filter,
-        mode,
-        strides,
-        padding,
-        FusedResizeAndPadConv2D.Options(resize_align_corners=resize_align_corners),
+    if _unknown:
+        raise FusedResizeAndPadConv2D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FusedResizeAndPadConv2D",
+                name,
+                input,
+                size,
+                paddings,
+                filter,
+                "resize_align_corners",
+                flags[resize_align_corners],
+                "mode",
+                mode,
+                "strides",
+                strides,
+                "padding",
+                padding,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FusedResizeAndPadConv2D._call(
+        name,
+        (input, size, paddings, filter),
+        {
+            "resize_align_corners": resize_align_corners,
+            "mode": mode,
+            "strides": strides,
+            "padding": padding,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloat32
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloat32,
+    )
 
-__all__ = ["GRUBlockCell", "gru_block_cell"]
+__all__ = ["GRUBlockCell", "GRUBlockCellOutputs", "gru_block_cell"]
 
 T = TypeVar("T", bound="TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat32", default="AnyDType")
@@ -29,6 +45,15 @@ class GRUBlockCellInputs(OpInputs, Generic[U]):
     b_ru: Output[U]
     b_c: Output[U]
     T: DType
+
+
+class GRUBlockCellOutputs(NamedTuple, Generic[T]):
+    """Outputs of GRUBlockCell, as `gru_block_cell` returns them."""
+
+    r: Output[T]
+    u: Output[T]
+    c: Output[T]
+    h: Output[T]
 
 
 class GRUBlockCell(Op, Generic[T]):
@@ -53,6 +78,7 @@ class GRUBlockCell(Op, Generic[T]):
     c: Output[T]
     h: Output[T]
     Inputs = GRUBlockCellInputs
+    Outputs = GRUBlockCellOutputs
 
     @property
     def inputs(self) -> GRUBlockCellInputs[T]:
@@ -62,11 +88,11 @@ class GRUBlockCell(Op, Generic[T]):
     def create(
         scope: Scope,
         x: Operand[U],
-        h_prev: Operand[U],
-        w_ru: Operand[U],
-        w_c: Operand[U],
-        b_ru: Operand[U],
-        b_c: Operand[U],
+        h_prev: SameOperand[U],
+        w_ru: SameOperand[U],
+        w_c: SameOperand[U],
+        b_ru: SameOperand[U],
+        b_c: SameOperand[U],
     ) -> GRUBlockCell[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -82,12 +108,12 @@ class GRUBlockCell(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GRUBlockCell[U] = GRUBlockCell()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: GRUBlockCell[U] = new(GRUBlockCell)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.r, op.u, op.c, op.h = execute(
-                    context._context,
+                    context[CURRENT],
                     "GRUBlockCell",
                     None,
                     x,
@@ -98,20 +124,47 @@ class GRUBlockCell(Op, Generic[T]):
                     b_c,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, h_prev, w_ru, w_c, b_ru, b_c), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, h_prev, w_ru, w_c, b_ru, b_c), {}, fast_path_error)
 
 
+@explained
 def gru_block_cell(
     x: Operand[U],
-    h_prev: Operand[U],
-    w_ru: Operand[U],
-    w_c: Operand[U],
-    b_ru: Operand[U],
-    b_c: Operand[U],
+    h_prev: SameOperand[U],
+    w_ru: SameOperand[U],
+    w_c: SameOperand[U],
+    b_ru: SameOperand[U],
+    b_c: SameOperand[U],
     *,
     name: str | None = None,
-) -> GRUBlockCell[U]:
-    """`GRUBlockCell.create` in the current scope."""
-    return GRUBlockCell.create(Scope.current(name), x, h_prev, w_ru, w_c, b_ru, b_c)
+    **_unknown: Never,
+) -> GRUBlockCellOutputs[U]:
+    """The outputs of `GRUBlockCell.create` in the current scope."""
+    if _unknown:
+        raise GRUBlockCell._unknown(_unknown)
+    fast_path_error = None
+    _result: GRUBlockCellOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = GRUBlockCellOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "GRUBlockCell",
+                    name,
+                    x,
+                    h_prev,
+                    w_ru,
+                    w_c,
+                    b_ru,
+                    b_c,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GRUBlockCell._call(
+        name, (x, h_prev, w_ru, w_c, b_ru, b_c), {}, fast_path_error
+    )
+    return _result

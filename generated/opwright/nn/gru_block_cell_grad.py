@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloat32
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloat32,
+    )
 
-__all__ = ["GRUBlockCellGrad", "gru_block_cell_grad"]
+__all__ = ["GRUBlockCellGrad", "GRUBlockCellGradOutputs", "gru_block_cell_grad"]
 
 T = TypeVar("T", bound="TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat32", default="AnyDType")
@@ -33,6 +49,15 @@ class GRUBlockCellGradInputs(OpInputs, Generic[U]):
     c: Output[U]
     d_h: Output[U]
     T: DType
+
+
+class GRUBlockCellGradOutputs(NamedTuple, Generic[T]):
+    """Outputs of GRUBlockCellGrad, as `gru_block_cell_grad` returns them."""
+
+    d_x: Output[T]
+    d_h_prev: Output[T]
+    d_c_bar: Output[T]
+    d_r_bar_u_bar: Output[T]
 
 
 class GRUBlockCellGrad(Op, Generic[T]):
@@ -57,6 +82,7 @@ class GRUBlockCellGrad(Op, Generic[T]):
     d_c_bar: Output[T]
     d_r_bar_u_bar: Output[T]
     Inputs = GRUBlockCellGradInputs
+    Outputs = GRUBlockCellGradOutputs
 
     @property
     def inputs(self) -> GRUBlockCellGradInputs[T]:
@@ -66,15 +92,15 @@ class GRUBlockCellGrad(Op, Generic[T]):
     def create(
         scope: Scope,
         x: Operand[U],
-        h_prev: Operand[U],
-        w_ru: Operand[U],
-        w_c: Operand[U],
-        b_ru: Operand[U],
-        b_c: Operand[U],
-        r: Operand[U],
-        u: Operand[U],
-        c: Operand[U],
-        d_h: Operand[U],
+        h_prev: SameOperand[U],
+        w_ru: SameOperand[U],
+        w_c: SameOperand[U],
+        b_ru: SameOperand[U],
+        b_c: SameOperand[U],
+        r: SameOperand[U],
+        u: SameOperand[U],
+        c: SameOperand[U],
+        d_h: SameOperand[U],
     ) -> GRUBlockCellGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -94,12 +120,12 @@ class GRUBlockCellGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GRUBlockCellGrad[U] = GRUBlockCellGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: GRUBlockCellGrad[U] = new(GRUBlockCellGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.d_x, op.d_h_prev, op.d_c_bar, op.d_r_bar_u_bar = execute(
-                    context._context,
+                    context[CURRENT],
                     "GRUBlockCellGrad",
                     None,
                     x,
@@ -114,28 +140,57 @@ class GRUBlockCellGrad(Op, Generic[T]):
                     d_h,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h), {}, refusal
+            scope, (x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h), {}, fast_path_error
         )
 
 
+@explained
 def gru_block_cell_grad(
     x: Operand[U],
-    h_prev: Operand[U],
-    w_ru: Operand[U],
-    w_c: Operand[U],
-    b_ru: Operand[U],
-    b_c: Operand[U],
-    r: Operand[U],
-    u: Operand[U],
-    c: Operand[U],
-    d_h: Operand[U],
+    h_prev: SameOperand[U],
+    w_ru: SameOperand[U],
+    w_c: SameOperand[U],
+    b_ru: SameOperand[U],
+    b_c: SameOperand[U],
+    r: SameOperand[U],
+    u: SameOperand[U],
+    c: SameOperand[U],
+    d_h: SameOperand[U],
     *,
     name: str | None = None,
-) -> GRUBlockCellGrad[U]:
-    """`GRUBlockCellGrad.create` in the current scope."""
-    return GRUBlockCellGrad.create(
-        Scope.current(name), x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h
+    **_unknown: Never,
+) -> GRUBlockCellGradOutputs[U]:
+    """The outputs of `GRUBlockCellGrad.create` in the current scope."""
+    if _unknown:
+        raise GRUBlockCellGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: GRUBlockCellGradOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = GRUBlockCellGradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "GRUBlockCellGrad",
+                    name,
+                    x,
+                    h_prev,
+                    w_ru,
+                    w_c,
+                    b_ru,
+                    b_c,
+                    r,
+                    u,
+                    c,
+                    d_h,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GRUBlockCellGrad._call(
+        name, (x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h), {}, fast_path_error
     )
+    return _result

@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
-        TBool,
         TFloat32,
         TIndex,
     )
@@ -35,7 +44,7 @@ class InTopKInputs(OpInputs):
     T: DType
 
 
-class InTopK(Op):
+class InTopK(TensorOp[TBool]):
     """TensorFlow's `InTopK`: `predictions`, `targets` -> `precision`.
 
     TensorFlow's own text: `InTopK.tensorflow_doc()`.
@@ -55,9 +64,6 @@ class InTopK(Op):
     def inputs(self) -> InTopKInputs:
         return InTopKInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.precision
-
     @staticmethod
     def create(
         scope: Scope, predictions: Operand[TFloat32], targets: Operand[U], k: int
@@ -73,25 +79,40 @@ class InTopK(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InTopK = InTopK()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: InTopK = new(InTopK)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.precision = execute(
-                    context._context, "InTopK", None, predictions, targets, "k", k
+                    context[CURRENT], "InTopK", None, predictions, targets, "k", k
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (predictions, targets), {"k": k}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (predictions, targets), {"k": k}, fast_path_error)
 
 
+@explained
 def in_top_k(
     predictions: Operand[TFloat32],
     targets: Operand[U],
     k: int,
     *,
     name: str | None = None,
-) -> InTopK:
-    """`InTopK.create` in the current scope."""
-    return InTopK.create(Scope.current(name), predictions, targets, k)
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`precision` of `InTopK.create` in the current scope."""
+    if _unknown:
+        raise InTopK._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "InTopK", name, predictions, targets, "k", k
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InTopK._call(name, (predictions, targets), {"k": k}, fast_path_error)
+    return _result

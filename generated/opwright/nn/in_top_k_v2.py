@@ -5,18 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
-        TBool,
+        SameOperand,
         TFloat32,
         TIndex,
     )
@@ -35,7 +45,7 @@ class InTopKV2Inputs(OpInputs):
     T: DType
 
 
-class InTopKV2(Op):
+class InTopKV2(TensorOp[TBool]):
     """TensorFlow's `InTopKV2`: `predictions`, `targets`, `k` -> `precision`.
 
     TensorFlow's own text: `InTopKV2.tensorflow_doc()`.
@@ -55,12 +65,12 @@ class InTopKV2(Op):
     def inputs(self) -> InTopKV2Inputs:
         return InTopKV2Inputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.precision
-
     @staticmethod
     def create(
-        scope: Scope, predictions: Operand[TFloat32], targets: Operand[U], k: Operand[U]
+        scope: Scope,
+        predictions: Operand[TFloat32],
+        targets: Operand[U],
+        k: SameOperand[U],
     ) -> InTopKV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -73,25 +83,40 @@ class InTopKV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InTopKV2 = InTopKV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: InTopKV2 = new(InTopKV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.precision = execute(
-                    context._context, "InTopKV2", None, predictions, targets, k
+                    context[CURRENT], "InTopKV2", None, predictions, targets, k
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (predictions, targets, k), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (predictions, targets, k), {}, fast_path_error)
 
 
+@explained
 def in_top_k_v2(
     predictions: Operand[TFloat32],
     targets: Operand[U],
-    k: Operand[U],
+    k: SameOperand[U],
     *,
     name: str | None = None,
-) -> InTopKV2:
-    """`InTopKV2.create` in the current scope."""
-    return InTopKV2.create(Scope.current(name), predictions, targets, k)
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`precision` of `InTopKV2.create` in the current scope."""
+    if _unknown:
+        raise InTopKV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "InTopKV2", name, predictions, targets, k
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InTopKV2._call(name, (predictions, targets, k), {}, fast_path_error)
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TFloat32,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
         TReal,
     )
 
-__all__ = ["IsotonicRegression", "isotonic_regression"]
+__all__ = ["IsotonicRegression", "IsotonicRegressionOutputs", "isotonic_regression"]
 
 U = TypeVar("U", bound="TReal", default="AnyDType")
 OutputDtype = TypeVar("OutputDtype", bound="TFloating", default="AnyDType")
@@ -36,6 +46,13 @@ class IsotonicRegressionInputs(OpInputs):
     input: Output[AnyDType]
     T: DType
     output_dtype: DType
+
+
+class IsotonicRegressionOutputs(NamedTuple, Generic[OutputDtype]):
+    """Outputs of IsotonicRegression, as `isotonic_regression` returns them."""
+
+    output: Output[OutputDtype]
+    segments: Output[TInt32]
 
 
 class IsotonicRegression(Op, Generic[OutputDtype]):
@@ -58,6 +75,7 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
     output: Output[OutputDtype]
     segments: Output[TInt32]
     Inputs = IsotonicRegressionInputs
+    Outputs = IsotonicRegressionOutputs
 
     @property
     def inputs(self) -> IsotonicRegressionInputs:
@@ -93,12 +111,12 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsotonicRegression[UOutputDtype] = IsotonicRegression()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IsotonicRegression[UOutputDtype] = new(IsotonicRegression)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.segments = execute(
-                    context._context,
+                    context[CURRENT],
                     "IsotonicRegression",
                     None,
                     input,
@@ -106,9 +124,11 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
                     as_dtype(output_dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"output_dtype": output_dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input,), {"output_dtype": output_dtype}, fast_path_error
+        )
 
 
 @overload
@@ -117,7 +137,7 @@ def isotonic_regression(
     *,
     output_dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> IsotonicRegression[TFloat32]: ...
+) -> IsotonicRegressionOutputs[TFloat32]: ...
 
 
 @overload
@@ -126,16 +146,38 @@ def isotonic_regression(
     *,
     output_dtype: type[UOutputDtype] | DTypeLike,
     name: str | None = None,
-) -> IsotonicRegression[UOutputDtype]: ...
+) -> IsotonicRegressionOutputs[UOutputDtype]: ...
 
 
+@explained
 def isotonic_regression(
     input: Operand[U],
     *,
     output_dtype: type[UOutputDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> IsotonicRegression[UOutputDtype]:
-    """`IsotonicRegression.create` in the current scope."""
-    return IsotonicRegression.create(
-        Scope.current(name), input, output_dtype=output_dtype
+    **_unknown: Never,
+) -> IsotonicRegressionOutputs[UOutputDtype]:
+    """The outputs of `IsotonicRegression.create` in the current scope."""
+    if _unknown:
+        raise IsotonicRegression._unknown(_unknown)
+    fast_path_error = None
+    _result: IsotonicRegressionOutputs[UOutputDtype]
+    if executing_eagerly():
+        try:
+            _result = IsotonicRegressionOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "IsotonicRegression",
+                    name,
+                    input,
+                    "output_dtype",
+                    as_dtype(output_dtype),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IsotonicRegression._call(
+        name, (input,), {"output_dtype": output_dtype}, fast_path_error
     )
+    return _result

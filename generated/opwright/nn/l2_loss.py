@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["L2Loss", "l2_loss"]
 
@@ -26,7 +35,7 @@ class L2LossInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class L2Loss(Op, Generic[T]):
+class L2Loss(TensorOp[T]):
     """TensorFlow's `L2Loss`: `t` -> `output`.
 
     TensorFlow's own text: `L2Loss.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class L2Loss(Op, Generic[T]):
     def inputs(self) -> L2LossInputs[T]:
         return L2LossInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, t: Operand[U]) -> L2Loss[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class L2Loss(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: L2Loss[U] = L2Loss()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "L2Loss", None, t)
+        op: L2Loss[U] = new(L2Loss)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "L2Loss", None, t)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (t,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (t,), {}, fast_path_error)
 
 
-def l2_loss(t: Operand[U], *, name: str | None = None) -> L2Loss[U]:
-    """`L2Loss.create` in the current scope."""
-    return L2Loss.create(Scope.current(name), t)
+@explained
+def l2_loss(t: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`output` of `L2Loss.create` in the current scope."""
+    if _unknown:
+        raise L2Loss._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "L2Loss", name, t)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = L2Loss._call(name, (t,), {}, fast_path_error)
+    return _result

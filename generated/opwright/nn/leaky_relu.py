@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = ["LeakyRelu", "leaky_relu"]
@@ -29,7 +39,7 @@ class LeakyReluInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class LeakyRelu(Op, Generic[T]):
+class LeakyRelu(TensorOp[T]):
     """TensorFlow's `LeakyRelu`: `features` -> `activations`.
 
     TensorFlow's own text: `LeakyRelu.tensorflow_doc()`.
@@ -69,9 +79,6 @@ class LeakyRelu(Op, Generic[T]):
     def inputs(self) -> LeakyReluInputs[T]:
         return LeakyReluInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.activations
-
     @staticmethod
     def create(scope: Scope, features: Operand[U], *options: Options) -> LeakyRelu[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -84,28 +91,46 @@ class LeakyRelu(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LeakyRelu[U] = LeakyRelu()
+        op: LeakyRelu[U] = new(LeakyRelu)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.activations = execute(
-                    context._context, "LeakyRelu", None, features, "alpha", opts.alpha
+                    context[CURRENT], "LeakyRelu", None, features, "alpha", opts.alpha
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features,), {"alpha": opts.alpha}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features,), {"alpha": opts.alpha}, fast_path_error)
 
 
 DEFAULTS = LeakyRelu.Options()
 MERGE = LeakyRelu.Options.merge
 
 
+@explained
 def leaky_relu(
-    features: Operand[U], *, alpha: float = default(0.2), name: str | None = None
-) -> LeakyRelu[U]:
-    """`LeakyRelu.create` in the current scope, with LeakyRelu.Options as keywords."""
-    return LeakyRelu.create(
-        Scope.current(name), features, LeakyRelu.Options(alpha=alpha)
-    )
+    features: Operand[U],
+    *,
+    alpha: float = 0.2,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`activations` of `LeakyRelu.create` in the current scope, with
+    LeakyRelu.Options as keywords.
+    """
+    if _unknown:
+        raise LeakyRelu._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "LeakyRelu", name, features, "alpha", alpha
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LeakyRelu._call(name, (features,), {"alpha": alpha}, fast_path_error)
+    return _result

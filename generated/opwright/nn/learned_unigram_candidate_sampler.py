@@ -5,16 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["LearnedUnigramCandidateSampler", "learned_unigram_candidate_sampler"]
+__all__ = [
+    "LearnedUnigramCandidateSampler",
+    "LearnedUnigramCandidateSamplerOutputs",
+    "learned_unigram_candidate_sampler",
+]
 
 
 class LearnedUnigramCandidateSamplerInputs(OpInputs):
@@ -27,6 +43,14 @@ class LearnedUnigramCandidateSamplerInputs(OpInputs):
     range_max: int
     seed: int
     seed2: int
+
+
+class LearnedUnigramCandidateSamplerOutputs(NamedTuple):
+    """Outputs of LearnedUnigramCandidateSampler, as `learned_unigram_candidate_sampler` returns them."""
+
+    sampled_candidates: Output[TInt64]
+    true_expected_count: Output[TFloat32]
+    sampled_expected_count: Output[TFloat32]
 
 
 class LearnedUnigramCandidateSampler(Op):
@@ -49,6 +73,7 @@ class LearnedUnigramCandidateSampler(Op):
     true_expected_count: Output[TFloat32]
     sampled_expected_count: Output[TFloat32]
     Inputs = LearnedUnigramCandidateSamplerInputs
+    Outputs = LearnedUnigramCandidateSamplerOutputs
 
     class Options(OpOptions):
         """Optional attributes of LearnedUnigramCandidateSampler.
@@ -104,17 +129,17 @@ class LearnedUnigramCandidateSampler(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LearnedUnigramCandidateSampler = LearnedUnigramCandidateSampler()
+        op: LearnedUnigramCandidateSampler = new(LearnedUnigramCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "LearnedUnigramCandidateSampler",
                     None,
                     true_classes,
@@ -123,7 +148,7 @@ class LearnedUnigramCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique,
+                    flags[unique],
                     "range_max",
                     range_max,
                     "seed",
@@ -132,8 +157,8 @@ class LearnedUnigramCandidateSampler(Op):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (true_classes,),
@@ -145,7 +170,7 @@ class LearnedUnigramCandidateSampler(Op):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,6 +178,7 @@ DEFAULTS = LearnedUnigramCandidateSampler.Options()
 MERGE = LearnedUnigramCandidateSampler.Options.merge
 
 
+@explained
 def learned_unigram_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,
@@ -160,19 +186,54 @@ def learned_unigram_candidate_sampler(
     unique: bool,
     range_max: int,
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> LearnedUnigramCandidateSampler:
-    """`LearnedUnigramCandidateSampler.create` in the current scope, with
-    LearnedUnigramCandidateSampler.Options as keywords.
+    **_unknown: Never,
+) -> LearnedUnigramCandidateSamplerOutputs:
+    """The outputs of `LearnedUnigramCandidateSampler.create` in the current scope,
+    with LearnedUnigramCandidateSampler.Options as keywords.
     """
-    return LearnedUnigramCandidateSampler.create(
-        Scope.current(name),
-        true_classes,
-        num_true,
-        num_sampled,
-        unique,
-        range_max,
-        LearnedUnigramCandidateSampler.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise LearnedUnigramCandidateSampler._unknown(_unknown)
+    fast_path_error = None
+    _result: LearnedUnigramCandidateSamplerOutputs
+    if executing_eagerly():
+        try:
+            _result = LearnedUnigramCandidateSamplerOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "LearnedUnigramCandidateSampler",
+                    name,
+                    true_classes,
+                    "num_true",
+                    num_true,
+                    "num_sampled",
+                    num_sampled,
+                    "unique",
+                    flags[unique],
+                    "range_max",
+                    range_max,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LearnedUnigramCandidateSampler._call(
+        name,
+        (true_classes,),
+        {
+            "num_true": num_true,
+            "num_sampled": num_sampled,
+            "unique": unique,
+            "range_max": range_max,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

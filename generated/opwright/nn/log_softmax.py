@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["LogSoftmax", "log_softmax"]
 
@@ -26,7 +35,7 @@ class LogSoftmaxInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class LogSoftmax(Op, Generic[T]):
+class LogSoftmax(TensorOp[T]):
     """TensorFlow's `LogSoftmax`: `logits` -> `logsoftmax`.
 
     TensorFlow's own text: `LogSoftmax.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class LogSoftmax(Op, Generic[T]):
     def inputs(self) -> LogSoftmaxInputs[T]:
         return LogSoftmaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.logsoftmax
-
     @staticmethod
     def create(scope: Scope, logits: Operand[U]) -> LogSoftmax[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class LogSoftmax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LogSoftmax[U] = LogSoftmax()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.logsoftmax = execute(context._context, "LogSoftmax", None, logits)
+        op: LogSoftmax[U] = new(LogSoftmax)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.logsoftmax = execute(context[CURRENT], "LogSoftmax", None, logits)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (logits,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (logits,), {}, fast_path_error)
 
 
-def log_softmax(logits: Operand[U], *, name: str | None = None) -> LogSoftmax[U]:
-    """`LogSoftmax.create` in the current scope."""
-    return LogSoftmax.create(Scope.current(name), logits)
+@explained
+def log_softmax(
+    logits: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`logsoftmax` of `LogSoftmax.create` in the current scope."""
+    if _unknown:
+        raise LogSoftmax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "LogSoftmax", name, logits)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LogSoftmax._call(name, (logits,), {}, fast_path_error)
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -40,7 +50,7 @@ class LRNInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class LRN(Op, Generic[T]):
+class LRN(TensorOp[T]):
     """TensorFlow's `LRN`: `input` -> `output`.
 
     TensorFlow's own text: `LRN.tensorflow_doc()`.
@@ -98,9 +108,6 @@ class LRN(Op, Generic[T]):
     def inputs(self) -> LRNInputs[T]:
         return LRNInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U], *options: Options) -> LRN[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -113,13 +120,13 @@ class LRN(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LRN[U] = LRN()
+        op: LRN[U] = new(LRN)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "LRN",
                     None,
                     input,
@@ -133,8 +140,8 @@ class LRN(Op, Generic[T]):
                     opts.beta,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -144,7 +151,7 @@ class LRN(Op, Generic[T]):
                 "alpha": opts.alpha,
                 "beta": opts.beta,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -152,18 +159,45 @@ DEFAULTS = LRN.Options()
 MERGE = LRN.Options.merge
 
 
+@explained
 def lrn(
     input: Operand[U],
     *,
-    depth_radius: int = default(5),
-    bias: float = default(1.0),
-    alpha: float = default(1.0),
-    beta: float = default(0.5),
+    depth_radius: int = 5,
+    bias: float = 1.0,
+    alpha: float = 1.0,
+    beta: float = 0.5,
     name: str | None = None,
-) -> LRN[U]:
-    """`LRN.create` in the current scope, with LRN.Options as keywords."""
-    return LRN.create(
-        Scope.current(name),
-        input,
-        LRN.Options(depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `LRN.create` in the current scope, with LRN.Options as keywords."""
+    if _unknown:
+        raise LRN._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LRN",
+                name,
+                input,
+                "depth_radius",
+                depth_radius,
+                "bias",
+                bias,
+                "alpha",
+                alpha,
+                "beta",
+                beta,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LRN._call(
+        name,
+        (input,),
+        {"depth_radius": depth_radius, "bias": bias, "alpha": alpha, "beta": beta},
+        fast_path_error,
     )
+    return _result

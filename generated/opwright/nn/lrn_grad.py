@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TBfloat16,
         TFloat16,
         TFloat32,
@@ -42,7 +53,7 @@ class LRNGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class LRNGrad(Op, Generic[T]):
+class LRNGrad(TensorOp[T]):
     """TensorFlow's `LRNGrad`: `input_grads`, `input_image`, `output_image` ->
     `output`.
 
@@ -101,15 +112,12 @@ class LRNGrad(Op, Generic[T]):
     def inputs(self) -> LRNGradInputs[T]:
         return LRNGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input_grads: Operand[U],
-        input_image: Operand[U],
-        output_image: Operand[U],
+        input_image: SameOperand[U],
+        output_image: SameOperand[U],
         *options: Options,
     ) -> LRNGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -124,13 +132,13 @@ class LRNGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LRNGrad[U] = LRNGrad()
+        op: LRNGrad[U] = new(LRNGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "LRNGrad",
                     None,
                     input_grads,
@@ -146,8 +154,8 @@ class LRNGrad(Op, Generic[T]):
                     opts.beta,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_grads, input_image, output_image),
@@ -157,7 +165,7 @@ class LRNGrad(Op, Generic[T]):
                 "alpha": opts.alpha,
                 "beta": opts.beta,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -165,22 +173,51 @@ DEFAULTS = LRNGrad.Options()
 MERGE = LRNGrad.Options.merge
 
 
+@explained
 def lrn_grad(
     input_grads: Operand[U],
-    input_image: Operand[U],
-    output_image: Operand[U],
+    input_image: SameOperand[U],
+    output_image: SameOperand[U],
     *,
-    depth_radius: int = default(5),
-    bias: float = default(1.0),
-    alpha: float = default(1.0),
-    beta: float = default(0.5),
+    depth_radius: int = 5,
+    bias: float = 1.0,
+    alpha: float = 1.0,
+    beta: float = 0.5,
     name: str | None = None,
-) -> LRNGrad[U]:
-    """`LRNGrad.create` in the current scope, with LRNGrad.Options as keywords."""
-    return LRNGrad.create(
-        Scope.current(name),
-        input_grads,
-        input_image,
-        output_image,
-        LRNGrad.Options(depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `LRNGrad.create` in the current scope, with LRNGrad.Options as
+    keywords.
+    """
+    if _unknown:
+        raise LRNGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LRNGrad",
+                name,
+                input_grads,
+                input_image,
+                output_image,
+                "depth_radius",
+                depth_radius,
+                "bias",
+                bias,
+                "alpha",
+                alpha,
+                "beta",
+                beta,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LRNGrad._call(
+        name,
+        (input_grads, input_image, output_image),
+        {"depth_radius": depth_radius, "bias": bias, "alpha": alpha, "beta": beta},
+        fast_path_error,
     )
+    return _result

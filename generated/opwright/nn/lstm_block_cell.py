@@ -5,24 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
     )
     from typing_extensions import Self
 
-__all__ = ["LSTMBlockCell", "lstm_block_cell"]
+__all__ = ["LSTMBlockCell", "LSTMBlockCellOutputs", "lstm_block_cell"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
@@ -43,6 +55,18 @@ class LSTMBlockCellInputs(OpInputs, Generic[U]):
     cell_clip: float
     use_peephole: bool
     T: DType
+
+
+class LSTMBlockCellOutputs(NamedTuple, Generic[T]):
+    """Outputs of LSTMBlockCell, as `lstm_block_cell` returns them."""
+
+    i: Output[T]
+    cs: Output[T]
+    f: Output[T]
+    o: Output[T]
+    ci: Output[T]
+    co: Output[T]
+    h: Output[T]
 
 
 class LSTMBlockCell(Op, Generic[T]):
@@ -73,6 +97,7 @@ class LSTMBlockCell(Op, Generic[T]):
     co: Output[T]
     h: Output[T]
     Inputs = LSTMBlockCellInputs
+    Outputs = LSTMBlockCellOutputs
 
     class Options(OpOptions):
         """Optional attributes of LSTMBlockCell.
@@ -116,13 +141,13 @@ class LSTMBlockCell(Op, Generic[T]):
     def create(
         scope: Scope,
         x: Operand[U],
-        cs_prev: Operand[U],
-        h_prev: Operand[U],
-        w: Operand[U],
-        wci: Operand[U],
-        wcf: Operand[U],
-        wco: Operand[U],
-        b: Operand[U],
+        cs_prev: SameOperand[U],
+        h_prev: SameOperand[U],
+        w: SameOperand[U],
+        wci: SameOperand[U],
+        wcf: SameOperand[U],
+        wco: SameOperand[U],
+        b: SameOperand[U],
         *options: Options,
     ) -> LSTMBlockCell[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -142,13 +167,13 @@ class LSTMBlockCell(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LSTMBlockCell[U] = LSTMBlockCell()
+        op: LSTMBlockCell[U] = new(LSTMBlockCell)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
-                    context._context,
+                    context[CURRENT],
                     "LSTMBlockCell",
                     None,
                     x,
@@ -167,8 +192,8 @@ class LSTMBlockCell(Op, Generic[T]):
                     opts.use_peephole,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, cs_prev, h_prev, w, wci, wcf, wco, b),
@@ -177,7 +202,7 @@ class LSTMBlockCell(Op, Generic[T]):
                 "cell_clip": opts.cell_clip,
                 "use_peephole": opts.use_peephole,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -185,35 +210,64 @@ DEFAULTS = LSTMBlockCell.Options()
 MERGE = LSTMBlockCell.Options.merge
 
 
+@explained
 def lstm_block_cell(
     x: Operand[U],
-    cs_prev: Operand[U],
-    h_prev: Operand[U],
-    w: Operand[U],
-    wci: Operand[U],
-    wcf: Operand[U],
-    wco: Operand[U],
-    b: Operand[U],
+    cs_prev: SameOperand[U],
+    h_prev: SameOperand[U],
+    w: SameOperand[U],
+    wci: SameOperand[U],
+    wcf: SameOperand[U],
+    wco: SameOperand[U],
+    b: SameOperand[U],
     *,
-    forget_bias: float = default(1.0),
-    cell_clip: float = default(3.0),
-    use_peephole: bool = default(False),
+    forget_bias: float = 1.0,
+    cell_clip: float = 3.0,
+    use_peephole: bool = False,
     name: str | None = None,
-) -> LSTMBlockCell[U]:
-    """`LSTMBlockCell.create` in the current scope, with LSTMBlockCell.Options as
-    keywords.
+    **_unknown: Never,
+) -> LSTMBlockCellOutputs[U]:
+    """The outputs of `LSTMBlockCell.create` in the current scope, with
+    LSTMBlockCell.Options as keywords.
     """
-    return LSTMBlockCell.create(
-        Scope.current(name),
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
-        LSTMBlockCell.Options(
-            forget_bias=forget_bias, cell_clip=cell_clip, use_peephole=use_peephole
-        ),
+    if _unknown:
+        raise LSTMBlockCell._unknown(_unknown)
+    fast_path_error = None
+    _result: LSTMBlockCellOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = LSTMBlockCellOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "LSTMBlockCell",
+                    name,
+                    x,
+                    cs_prev,
+                    h_prev,
+                    w,
+                    wci,
+                    wcf,
+                    wco,
+                    b,
+                    "forget_bias",
+                    forget_bias,
+                    "cell_clip",
+                    cell_clip,
+                    "use_peephole",
+                    flags[use_peephole],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LSTMBlockCell._call(
+        name,
+        (x, cs_prev, h_prev, w, wci, wcf, wco, b),
+        {
+            "forget_bias": forget_bias,
+            "cell_clip": cell_clip,
+            "use_peephole": use_peephole,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
     )
 
-__all__ = ["LSTMBlockCellGrad", "lstm_block_cell_grad"]
+__all__ = ["LSTMBlockCellGrad", "LSTMBlockCellGradOutputs", "lstm_block_cell_grad"]
 
 T = TypeVar("T", bound="TFloat16 | TFloat32", default="AnyDType")
 U = TypeVar("U", bound="TFloat16 | TFloat32", default="AnyDType")
@@ -49,6 +60,16 @@ class LSTMBlockCellGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
+class LSTMBlockCellGradOutputs(NamedTuple, Generic[T]):
+    """Outputs of LSTMBlockCellGrad, as `lstm_block_cell_grad` returns them."""
+
+    cs_prev_grad: Output[T]
+    dicfo: Output[T]
+    wci_grad: Output[T]
+    wcf_grad: Output[T]
+    wco_grad: Output[T]
+
+
 class LSTMBlockCellGrad(Op, Generic[T]):
     """TensorFlow's `LSTMBlockCellGrad`: `x`, `cs_prev`, `h_prev`, `w`, `wci`, `wcf`,
     `wco`, `b`, `i`, `cs`, `f`, `o`, `ci`, `co`, `cs_grad`, `h_grad` ->
@@ -74,6 +95,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
     wcf_grad: Output[T]
     wco_grad: Output[T]
     Inputs = LSTMBlockCellGradInputs
+    Outputs = LSTMBlockCellGradOutputs
 
     @property
     def inputs(self) -> LSTMBlockCellGradInputs[T]:
@@ -83,21 +105,21 @@ class LSTMBlockCellGrad(Op, Generic[T]):
     def create(
         scope: Scope,
         x: Operand[U],
-        cs_prev: Operand[U],
-        h_prev: Operand[U],
-        w: Operand[U],
-        wci: Operand[U],
-        wcf: Operand[U],
-        wco: Operand[U],
-        b: Operand[U],
-        i: Operand[U],
-        cs: Operand[U],
-        f: Operand[U],
-        o: Operand[U],
-        ci: Operand[U],
-        co: Operand[U],
-        cs_grad: Operand[U],
-        h_grad: Operand[U],
+        cs_prev: SameOperand[U],
+        h_prev: SameOperand[U],
+        w: SameOperand[U],
+        wci: SameOperand[U],
+        wcf: SameOperand[U],
+        wco: SameOperand[U],
+        b: SameOperand[U],
+        i: SameOperand[U],
+        cs: SameOperand[U],
+        f: SameOperand[U],
+        o: SameOperand[U],
+        ci: SameOperand[U],
+        co: SameOperand[U],
+        cs_grad: SameOperand[U],
+        h_grad: SameOperand[U],
         use_peephole: bool,
     ) -> LSTMBlockCellGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -125,13 +147,13 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LSTMBlockCellGrad[U] = LSTMBlockCellGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: LSTMBlockCellGrad[U] = new(LSTMBlockCellGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.cs_prev_grad, op.dicfo, op.wci_grad, op.wcf_grad, op.wco_grad = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "LSTMBlockCellGrad",
                         None,
                         x,
@@ -151,12 +173,12 @@ class LSTMBlockCellGrad(Op, Generic[T]):
                         cs_grad,
                         h_grad,
                         "use_peephole",
-                        use_peephole,
+                        flags[use_peephole],
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -178,49 +200,72 @@ class LSTMBlockCellGrad(Op, Generic[T]):
                 h_grad,
             ),
             {"use_peephole": use_peephole},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def lstm_block_cell_grad(
     x: Operand[U],
-    cs_prev: Operand[U],
-    h_prev: Operand[U],
-    w: Operand[U],
-    wci: Operand[U],
-    wcf: Operand[U],
-    wco: Operand[U],
-    b: Operand[U],
-    i: Operand[U],
-    cs: Operand[U],
-    f: Operand[U],
-    o: Operand[U],
-    ci: Operand[U],
-    co: Operand[U],
-    cs_grad: Operand[U],
-    h_grad: Operand[U],
+    cs_prev: SameOperand[U],
+    h_prev: SameOperand[U],
+    w: SameOperand[U],
+    wci: SameOperand[U],
+    wcf: SameOperand[U],
+    wco: SameOperand[U],
+    b: SameOperand[U],
+    i: SameOperand[U],
+    cs: SameOperand[U],
+    f: SameOperand[U],
+    o: SameOperand[U],
+    ci: SameOperand[U],
+    co: SameOperand[U],
+    cs_grad: SameOperand[U],
+    h_grad: SameOperand[U],
     use_peephole: bool,
     *,
     name: str | None = None,
-) -> LSTMBlockCellGrad[U]:
-    """`LSTMBlockCellGrad.create` in the current scope."""
-    return LSTMBlockCellGrad.create(
-        Scope.current(name),
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
-        i,
-        cs,
-        f,
-        o,
-        ci,
-        co,
-        cs_grad,
-        h_grad,
-        use_peephole,
+    **_unknown: Never,
+) -> LSTMBlockCellGradOutputs[U]:
+    """The outputs of `LSTMBlockCellGrad.create` in the current scope."""
+    if _unknown:
+        raise LSTMBlockCellGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: LSTMBlockCellGradOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = LSTMBlockCellGradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "LSTMBlockCellGrad",
+                    name,
+                    x,
+                    cs_prev,
+                    h_prev,
+                    w,
+                    wci,
+                    wcf,
+                    wco,
+                    b,
+                    i,
+                    cs,
+                    f,
+                    o,
+                    ci,
+                    co,
+                    cs_grad,
+                    h_grad,
+                    "use_peephole",
+                    flags[use_peephole],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LSTMBlockCellGrad._call(
+        name,
+        (x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad),
+        {"use_peephole": use_peephole},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -49,7 +59,7 @@ class MaxPoolInputs(OpInputs, Generic[U]):
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"]
 
 
-class MaxPool(Op, Generic[T]):
+class MaxPool(TensorOp[T]):
     """TensorFlow's `MaxPool`: `input` -> `output`.
 
     TensorFlow's own text: `MaxPool.tensorflow_doc()`.
@@ -98,9 +108,6 @@ class MaxPool(Op, Generic[T]):
     def inputs(self) -> MaxPoolInputs[T]:
         return MaxPoolInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -123,13 +130,13 @@ class MaxPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPool[U] = MaxPool()
+        op: MaxPool[U] = new(MaxPool)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPool",
                     None,
                     input,
@@ -145,8 +152,8 @@ class MaxPool(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -157,7 +164,7 @@ class MaxPool(Op, Generic[T]):
                 "explicit_paddings": opts.explicit_paddings,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -165,22 +172,56 @@ DEFAULTS = MaxPool.Options()
 MERGE = MaxPool.Options.merge
 
 
+@explained
 def max_pool(
     input: Operand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
-) -> MaxPool[U]:
-    """`MaxPool.create` in the current scope, with MaxPool.Options as keywords."""
-    return MaxPool.create(
-        Scope.current(name),
-        input,
-        ksize,
-        strides,
-        padding,
-        MaxPool.Options(explicit_paddings=explicit_paddings, data_format=data_format),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPool.create` in the current scope, with MaxPool.Options as
+    keywords.
+    """
+    if _unknown:
+        raise MaxPool._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPool",
+                name,
+                input,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPool._call(
+        name,
+        (input,),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

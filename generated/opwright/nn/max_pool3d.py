@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +52,7 @@ class MaxPool3DInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPool3D(Op, Generic[T]):
+class MaxPool3D(TensorOp[T]):
     """TensorFlow's `MaxPool3D`: `input` -> `output`.
 
     TensorFlow's own text: `MaxPool3D.tensorflow_doc()`.
@@ -82,9 +92,6 @@ class MaxPool3D(Op, Generic[T]):
     def inputs(self) -> MaxPool3DInputs[T]:
         return MaxPool3DInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -107,13 +114,13 @@ class MaxPool3D(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPool3D[U] = MaxPool3D()
+        op: MaxPool3D[U] = new(MaxPool3D)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPool3D",
                     None,
                     input,
@@ -127,8 +134,8 @@ class MaxPool3D(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -138,7 +145,7 @@ class MaxPool3D(Op, Generic[T]):
                 "padding": padding,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -146,21 +153,52 @@ DEFAULTS = MaxPool3D.Options()
 MERGE = MaxPool3D.Options.merge
 
 
+@explained
 def max_pool3d(
     input: Operand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+    data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
-) -> MaxPool3D[U]:
-    """`MaxPool3D.create` in the current scope, with MaxPool3D.Options as keywords."""
-    return MaxPool3D.create(
-        Scope.current(name),
-        input,
-        ksize,
-        strides,
-        padding,
-        MaxPool3D.Options(data_format=data_format),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPool3D.create` in the current scope, with MaxPool3D.Options as
+    keywords.
+    """
+    if _unknown:
+        raise MaxPool3D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPool3D",
+                name,
+                input,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPool3D._call(
+        name,
+        (input,),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TBfloat16,
         TFloat16,
         TFloat32,
@@ -46,7 +57,7 @@ class MaxPool3DGradInputs(OpInputs, Generic[U]):
     TInput: DType
 
 
-class MaxPool3DGrad(Op, Generic[T]):
+class MaxPool3DGrad(TensorOp[T]):
     """TensorFlow's `MaxPool3DGrad`: `orig_input`, `orig_output`, `grad` -> `output`.
 
     TensorFlow's own text: `MaxPool3DGrad.tensorflow_doc()`.
@@ -88,14 +99,11 @@ class MaxPool3DGrad(Op, Generic[T]):
     def inputs(self) -> MaxPool3DGradInputs[T]:
         return MaxPool3DGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         orig_input: Operand[UInput],
-        orig_output: Operand[UInput],
+        orig_output: SameOperand[UInput],
         grad: Operand[U],
         ksize: Sequence[int],
         strides: Sequence[int],
@@ -117,13 +125,13 @@ class MaxPool3DGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPool3DGrad[U] = MaxPool3DGrad()
+        op: MaxPool3DGrad[U] = new(MaxPool3DGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPool3DGrad",
                     None,
                     orig_input,
@@ -139,8 +147,8 @@ class MaxPool3DGrad(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input, orig_output, grad),
@@ -150,7 +158,7 @@ class MaxPool3DGrad(Op, Generic[T]):
                 "padding": padding,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -158,27 +166,56 @@ DEFAULTS = MaxPool3DGrad.Options()
 MERGE = MaxPool3DGrad.Options.merge
 
 
+@explained
 def max_pool3d_grad(
     orig_input: Operand[UInput],
-    orig_output: Operand[UInput],
+    orig_output: SameOperand[UInput],
     grad: Operand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+    data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
-) -> MaxPool3DGrad[U]:
-    """`MaxPool3DGrad.create` in the current scope, with MaxPool3DGrad.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPool3DGrad.create` in the current scope, with
+    MaxPool3DGrad.Options as keywords.
     """
-    return MaxPool3DGrad.create(
-        Scope.current(name),
-        orig_input,
-        orig_output,
-        grad,
-        ksize,
-        strides,
-        padding,
-        MaxPool3DGrad.Options(data_format=data_format),
+    if _unknown:
+        raise MaxPool3DGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPool3DGrad",
+                name,
+                orig_input,
+                orig_output,
+                grad,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPool3DGrad._call(
+        name,
+        (orig_input, orig_output, grad),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

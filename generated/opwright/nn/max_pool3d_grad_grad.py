@@ -5,16 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
     from typing_extensions import Self
 
 __all__ = ["MaxPool3DGradGrad", "max_pool3d_grad_grad"]
@@ -36,7 +53,7 @@ class MaxPool3DGradGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPool3DGradGrad(Op, Generic[T]):
+class MaxPool3DGradGrad(TensorOp[T]):
     """TensorFlow's `MaxPool3DGradGrad`: `orig_input`, `orig_output`, `grad` ->
     `output`.
 
@@ -78,15 +95,12 @@ class MaxPool3DGradGrad(Op, Generic[T]):
     def inputs(self) -> MaxPool3DGradGradInputs[T]:
         return MaxPool3DGradGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         orig_input: Operand[U],
-        orig_output: Operand[U],
-        grad: Operand[U],
+        orig_output: SameOperand[U],
+        grad: SameOperand[U],
         ksize: Sequence[int],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
@@ -107,13 +121,13 @@ class MaxPool3DGradGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPool3DGradGrad[U] = MaxPool3DGradGrad()
+        op: MaxPool3DGradGrad[U] = new(MaxPool3DGradGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPool3DGradGrad",
                     None,
                     orig_input,
@@ -129,8 +143,8 @@ class MaxPool3DGradGrad(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input, orig_output, grad),
@@ -140,7 +154,7 @@ class MaxPool3DGradGrad(Op, Generic[T]):
                 "padding": padding,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -148,27 +162,56 @@ DEFAULTS = MaxPool3DGradGrad.Options()
 MERGE = MaxPool3DGradGrad.Options.merge
 
 
+@explained
 def max_pool3d_grad_grad(
     orig_input: Operand[U],
-    orig_output: Operand[U],
-    grad: Operand[U],
+    orig_output: SameOperand[U],
+    grad: SameOperand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+    data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
-) -> MaxPool3DGradGrad[U]:
-    """`MaxPool3DGradGrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPool3DGradGrad.create` in the current scope, with
     MaxPool3DGradGrad.Options as keywords.
     """
-    return MaxPool3DGradGrad.create(
-        Scope.current(name),
-        orig_input,
-        orig_output,
-        grad,
-        ksize,
-        strides,
-        padding,
-        MaxPool3DGradGrad.Options(data_format=data_format),
+    if _unknown:
+        raise MaxPool3DGradGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPool3DGradGrad",
+                name,
+                orig_input,
+                orig_output,
+                grad,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPool3DGradGrad._call(
+        name,
+        (orig_input, orig_output, grad),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

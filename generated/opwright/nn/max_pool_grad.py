@@ -5,16 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
     from typing_extensions import Self
 
 __all__ = ["MaxPoolGrad", "max_pool_grad"]
@@ -37,7 +54,7 @@ class MaxPoolGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPoolGrad(Op, Generic[T]):
+class MaxPoolGrad(TensorOp[T]):
     """TensorFlow's `MaxPoolGrad`: `orig_input`, `orig_output`, `grad` -> `output`.
 
     TensorFlow's own text: `MaxPoolGrad.tensorflow_doc()`.
@@ -84,15 +101,12 @@ class MaxPoolGrad(Op, Generic[T]):
     def inputs(self) -> MaxPoolGradInputs[T]:
         return MaxPoolGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         orig_input: Operand[U],
-        orig_output: Operand[U],
-        grad: Operand[U],
+        orig_output: SameOperand[U],
+        grad: SameOperand[U],
         ksize: Sequence[int],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
@@ -113,13 +127,13 @@ class MaxPoolGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolGrad[U] = MaxPoolGrad()
+        op: MaxPoolGrad[U] = new(MaxPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolGrad",
                     None,
                     orig_input,
@@ -137,8 +151,8 @@ class MaxPoolGrad(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input, orig_output, grad),
@@ -149,7 +163,7 @@ class MaxPoolGrad(Op, Generic[T]):
                 "explicit_paddings": opts.explicit_paddings,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,30 +171,60 @@ DEFAULTS = MaxPoolGrad.Options()
 MERGE = MaxPoolGrad.Options.merge
 
 
+@explained
 def max_pool_grad(
     orig_input: Operand[U],
-    orig_output: Operand[U],
-    grad: Operand[U],
+    orig_output: SameOperand[U],
+    grad: SameOperand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
     *,
-    explicit_paddings: Sequence[int] = default(()),
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    explicit_paddings: Sequence[int] = (),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> MaxPoolGrad[U]:
-    """`MaxPoolGrad.create` in the current scope, with MaxPoolGrad.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPoolGrad.create` in the current scope, with
+    MaxPoolGrad.Options as keywords.
     """
-    return MaxPoolGrad.create(
-        Scope.current(name),
-        orig_input,
-        orig_output,
-        grad,
-        ksize,
-        strides,
-        padding,
-        MaxPoolGrad.Options(
-            explicit_paddings=explicit_paddings, data_format=data_format
-        ),
+    if _unknown:
+        raise MaxPoolGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPoolGrad",
+                name,
+                orig_input,
+                orig_output,
+                grad,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "explicit_paddings",
+                explicit_paddings,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolGrad._call(
+        name,
+        (orig_input, orig_output, grad),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "explicit_paddings": explicit_paddings,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
     from typing_extensions import Self
 
 __all__ = ["MaxPoolGradGrad", "max_pool_grad_grad"]
@@ -36,7 +53,7 @@ class MaxPoolGradGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPoolGradGrad(Op, Generic[T]):
+class MaxPoolGradGrad(TensorOp[T]):
     """TensorFlow's `MaxPoolGradGrad`: `orig_input`, `orig_output`, `grad` ->
     `output`.
 
@@ -78,15 +95,12 @@ class MaxPoolGradGrad(Op, Generic[T]):
     def inputs(self) -> MaxPoolGradGradInputs[T]:
         return MaxPoolGradGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         orig_input: Operand[U],
-        orig_output: Operand[U],
-        grad: Operand[U],
+        orig_output: SameOperand[U],
+        grad: SameOperand[U],
         ksize: Sequence[int],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
@@ -107,13 +121,13 @@ class MaxPoolGradGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolGradGrad[U] = MaxPoolGradGrad()
+        op: MaxPoolGradGrad[U] = new(MaxPoolGradGrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolGradGrad",
                     None,
                     orig_input,
@@ -129,8 +143,8 @@ class MaxPoolGradGrad(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input, orig_output, grad),
@@ -140,7 +154,7 @@ class MaxPoolGradGrad(Op, Generic[T]):
                 "padding": padding,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -148,27 +162,56 @@ DEFAULTS = MaxPoolGradGrad.Options()
 MERGE = MaxPoolGradGrad.Options.merge
 
 
+@explained
 def max_pool_grad_grad(
     orig_input: Operand[U],
-    orig_output: Operand[U],
-    grad: Operand[U],
+    orig_output: SameOperand[U],
+    grad: SameOperand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> MaxPoolGradGrad[U]:
-    """`MaxPoolGradGrad.create` in the current scope, with MaxPoolGradGrad.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPoolGradGrad.create` in the current scope, with
+    MaxPoolGradGrad.Options as keywords.
     """
-    return MaxPoolGradGrad.create(
-        Scope.current(name),
-        orig_input,
-        orig_output,
-        grad,
-        ksize,
-        strides,
-        padding,
-        MaxPoolGradGrad.Options(data_format=data_format),
+    if _unknown:
+        raise MaxPoolGradGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPoolGradGrad",
+                name,
+                orig_input,
+                orig_output,
+                grad,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolGradGrad._call(
+        name,
+        (orig_input, orig_output, grad),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

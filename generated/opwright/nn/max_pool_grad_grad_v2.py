@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInt32,
+        TReal,
+    )
     from typing_extensions import Self
 
 __all__ = ["MaxPoolGradGradV2", "max_pool_grad_grad_v2"]
@@ -34,7 +52,7 @@ class MaxPoolGradGradV2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPoolGradGradV2(Op, Generic[T]):
+class MaxPoolGradGradV2(TensorOp[T]):
     """TensorFlow's `MaxPoolGradGradV2`: `orig_input`, `orig_output`, `grad`,
     `ksize`, `strides` -> `output`.
 
@@ -76,15 +94,12 @@ class MaxPoolGradGradV2(Op, Generic[T]):
     def inputs(self) -> MaxPoolGradGradV2Inputs[T]:
         return MaxPoolGradGradV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         orig_input: Operand[U],
-        orig_output: Operand[U],
-        grad: Operand[U],
+        orig_output: SameOperand[U],
+        grad: SameOperand[U],
         ksize: Operand[TInt32],
         strides: Operand[TInt32],
         padding: Literal["SAME", "VALID"],
@@ -105,13 +120,13 @@ class MaxPoolGradGradV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolGradGradV2[U] = MaxPoolGradGradV2()
+        op: MaxPoolGradGradV2[U] = new(MaxPoolGradGradV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolGradGradV2",
                     None,
                     orig_input,
@@ -125,13 +140,13 @@ class MaxPoolGradGradV2(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input, orig_output, grad, ksize, strides),
             {"padding": padding, "data_format": opts.data_format},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,27 +154,49 @@ DEFAULTS = MaxPoolGradGradV2.Options()
 MERGE = MaxPoolGradGradV2.Options.merge
 
 
+@explained
 def max_pool_grad_grad_v2(
     orig_input: Operand[U],
-    orig_output: Operand[U],
-    grad: Operand[U],
+    orig_output: SameOperand[U],
+    grad: SameOperand[U],
     ksize: Operand[TInt32],
     strides: Operand[TInt32],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> MaxPoolGradGradV2[U]:
-    """`MaxPoolGradGradV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPoolGradGradV2.create` in the current scope, with
     MaxPoolGradGradV2.Options as keywords.
     """
-    return MaxPoolGradGradV2.create(
-        Scope.current(name),
-        orig_input,
-        orig_output,
-        grad,
-        ksize,
-        strides,
-        padding,
-        MaxPoolGradGradV2.Options(data_format=data_format),
+    if _unknown:
+        raise MaxPoolGradGradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPoolGradGradV2",
+                name,
+                orig_input,
+                orig_output,
+                grad,
+                ksize,
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolGradGradV2._call(
+        name,
+        (orig_input, orig_output, grad, ksize, strides),
+        {"padding": padding, "data_format": data_format},
+        fast_path_error,
     )
+    return _result

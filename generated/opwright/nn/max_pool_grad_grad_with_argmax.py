@@ -5,16 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+        TReal,
+    )
     from typing_extensions import Self
 
 __all__ = ["MaxPoolGradGradWithArgmax", "max_pool_grad_grad_with_argmax"]
@@ -38,7 +57,7 @@ class MaxPoolGradGradWithArgmaxInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPoolGradGradWithArgmax(Op, Generic[T]):
+class MaxPoolGradGradWithArgmax(TensorOp[T]):
     """TensorFlow's `MaxPoolGradGradWithArgmax`: `input`, `grad`, `argmax` ->
     `output`.
 
@@ -82,14 +101,11 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
     def inputs(self) -> MaxPoolGradGradWithArgmaxInputs[T]:
         return MaxPoolGradGradWithArgmaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        grad: Operand[U],
+        grad: SameOperand[U],
         argmax: Operand[Uargmax],
         ksize: Sequence[int],
         strides: Sequence[int],
@@ -111,13 +127,13 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolGradGradWithArgmax[U] = MaxPoolGradGradWithArgmax()
+        op: MaxPoolGradGradWithArgmax[U] = new(MaxPoolGradGradWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolGradGradWithArgmax",
                     None,
                     input,
@@ -133,8 +149,8 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
                     opts.include_batch_in_index,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, grad, argmax),
@@ -144,7 +160,7 @@ class MaxPoolGradGradWithArgmax(Op, Generic[T]):
                 "padding": padding,
                 "include_batch_in_index": opts.include_batch_in_index,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -152,29 +168,56 @@ DEFAULTS = MaxPoolGradGradWithArgmax.Options()
 MERGE = MaxPoolGradGradWithArgmax.Options.merge
 
 
+@explained
 def max_pool_grad_grad_with_argmax(
     input: Operand[U],
-    grad: Operand[U],
+    grad: SameOperand[U],
     argmax: Operand[Uargmax],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    include_batch_in_index: bool = default(False),
+    include_batch_in_index: bool = False,
     name: str | None = None,
-) -> MaxPoolGradGradWithArgmax[U]:
-    """`MaxPoolGradGradWithArgmax.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPoolGradGradWithArgmax.create` in the current scope, with
     MaxPoolGradGradWithArgmax.Options as keywords.
     """
-    return MaxPoolGradGradWithArgmax.create(
-        Scope.current(name),
-        input,
-        grad,
-        argmax,
-        ksize,
-        strides,
-        padding,
-        MaxPoolGradGradWithArgmax.Options(
-            include_batch_in_index=include_batch_in_index
-        ),
+    if _unknown:
+        raise MaxPoolGradGradWithArgmax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPoolGradGradWithArgmax",
+                name,
+                input,
+                grad,
+                argmax,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "include_batch_in_index",
+                flags[include_batch_in_index],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolGradGradWithArgmax._call(
+        name,
+        (input, grad, argmax),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "include_batch_in_index": include_batch_in_index,
+        },
+        fast_path_error,
     )
+    return _result

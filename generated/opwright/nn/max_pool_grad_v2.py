@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInt32,
+        TReal,
+    )
     from typing_extensions import Self
 
 __all__ = ["MaxPoolGradV2", "max_pool_grad_v2"]
@@ -34,7 +52,7 @@ class MaxPoolGradV2Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPoolGradV2(Op, Generic[T]):
+class MaxPoolGradV2(TensorOp[T]):
     """TensorFlow's `MaxPoolGradV2`: `orig_input`, `orig_output`, `grad`, `ksize`,
     `strides` -> `output`.
 
@@ -76,15 +94,12 @@ class MaxPoolGradV2(Op, Generic[T]):
     def inputs(self) -> MaxPoolGradV2Inputs[T]:
         return MaxPoolGradV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         orig_input: Operand[U],
-        orig_output: Operand[U],
-        grad: Operand[U],
+        orig_output: SameOperand[U],
+        grad: SameOperand[U],
         ksize: Operand[TInt32],
         strides: Operand[TInt32],
         padding: Literal["SAME", "VALID"],
@@ -105,13 +120,13 @@ class MaxPoolGradV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolGradV2[U] = MaxPoolGradV2()
+        op: MaxPoolGradV2[U] = new(MaxPoolGradV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolGradV2",
                     None,
                     orig_input,
@@ -125,13 +140,13 @@ class MaxPoolGradV2(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (orig_input, orig_output, grad, ksize, strides),
             {"padding": padding, "data_format": opts.data_format},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,27 +154,49 @@ DEFAULTS = MaxPoolGradV2.Options()
 MERGE = MaxPoolGradV2.Options.merge
 
 
+@explained
 def max_pool_grad_v2(
     orig_input: Operand[U],
-    orig_output: Operand[U],
-    grad: Operand[U],
+    orig_output: SameOperand[U],
+    grad: SameOperand[U],
     ksize: Operand[TInt32],
     strides: Operand[TInt32],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> MaxPoolGradV2[U]:
-    """`MaxPoolGradV2.create` in the current scope, with MaxPoolGradV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPoolGradV2.create` in the current scope, with
+    MaxPoolGradV2.Options as keywords.
     """
-    return MaxPoolGradV2.create(
-        Scope.current(name),
-        orig_input,
-        orig_output,
-        grad,
-        ksize,
-        strides,
-        padding,
-        MaxPoolGradV2.Options(data_format=data_format),
+    if _unknown:
+        raise MaxPoolGradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPoolGradV2",
+                name,
+                orig_input,
+                orig_output,
+                grad,
+                ksize,
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolGradV2._call(
+        name,
+        (orig_input, orig_output, grad, ksize, strides),
+        {"padding": padding, "data_format": data_format},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+        TReal,
+    )
     from typing_extensions import Self
 
 __all__ = ["MaxPoolGradWithArgmax", "max_pool_grad_with_argmax"]
@@ -38,7 +57,7 @@ class MaxPoolGradWithArgmaxInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class MaxPoolGradWithArgmax(Op, Generic[T]):
+class MaxPoolGradWithArgmax(TensorOp[T]):
     """TensorFlow's `MaxPoolGradWithArgmax`: `input`, `grad`, `argmax` -> `output`.
 
     TensorFlow's own text: `MaxPoolGradWithArgmax.tensorflow_doc()`.
@@ -81,14 +100,11 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
     def inputs(self) -> MaxPoolGradWithArgmaxInputs[T]:
         return MaxPoolGradWithArgmaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        grad: Operand[U],
+        grad: SameOperand[U],
         argmax: Operand[Uargmax],
         ksize: Sequence[int],
         strides: Sequence[int],
@@ -110,13 +126,13 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolGradWithArgmax[U] = MaxPoolGradWithArgmax()
+        op: MaxPoolGradWithArgmax[U] = new(MaxPoolGradWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolGradWithArgmax",
                     None,
                     input,
@@ -132,8 +148,8 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
                     opts.include_batch_in_index,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, grad, argmax),
@@ -143,7 +159,7 @@ class MaxPoolGradWithArgmax(Op, Generic[T]):
                 "padding": padding,
                 "include_batch_in_index": opts.include_batch_in_index,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -151,27 +167,56 @@ DEFAULTS = MaxPoolGradWithArgmax.Options()
 MERGE = MaxPoolGradWithArgmax.Options.merge
 
 
+@explained
 def max_pool_grad_with_argmax(
     input: Operand[U],
-    grad: Operand[U],
+    grad: SameOperand[U],
     argmax: Operand[Uargmax],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    include_batch_in_index: bool = default(False),
+    include_batch_in_index: bool = False,
     name: str | None = None,
-) -> MaxPoolGradWithArgmax[U]:
-    """`MaxPoolGradWithArgmax.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPoolGradWithArgmax.create` in the current scope, with
     MaxPoolGradWithArgmax.Options as keywords.
     """
-    return MaxPoolGradWithArgmax.create(
-        Scope.current(name),
-        input,
-        grad,
-        argmax,
-        ksize,
-        strides,
-        padding,
-        MaxPoolGradWithArgmax.Options(include_batch_in_index=include_batch_in_index),
+    if _unknown:
+        raise MaxPoolGradWithArgmax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPoolGradWithArgmax",
+                name,
+                input,
+                grad,
+                argmax,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "padding",
+                padding,
+                "include_batch_in_index",
+                flags[include_batch_in_index],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolGradWithArgmax._call(
+        name,
+        (input, grad, argmax),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "padding": padding,
+            "include_batch_in_index": include_batch_in_index,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -47,7 +57,7 @@ class MaxPoolV2Inputs(OpInputs, Generic[U]):
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"]
 
 
-class MaxPoolV2(Op, Generic[T]):
+class MaxPoolV2(TensorOp[T]):
     """TensorFlow's `MaxPoolV2`: `input`, `ksize`, `strides` -> `output`.
 
     TensorFlow's own text: `MaxPoolV2.tensorflow_doc()`.
@@ -90,9 +100,6 @@ class MaxPoolV2(Op, Generic[T]):
     def inputs(self) -> MaxPoolV2Inputs[T]:
         return MaxPoolV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -115,13 +122,13 @@ class MaxPoolV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolV2[U] = MaxPoolV2()
+        op: MaxPoolV2[U] = new(MaxPoolV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolV2",
                     None,
                     input,
@@ -133,13 +140,13 @@ class MaxPoolV2(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, ksize, strides),
             {"padding": padding, "data_format": opts.data_format},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -147,21 +154,45 @@ DEFAULTS = MaxPoolV2.Options()
 MERGE = MaxPoolV2.Options.merge
 
 
+@explained
 def max_pool_v2(
     input: Operand[U],
     ksize: Operand[TInt32],
     strides: Operand[TInt32],
     padding: Literal["SAME", "VALID"],
     *,
-    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
-) -> MaxPoolV2[U]:
-    """`MaxPoolV2.create` in the current scope, with MaxPoolV2.Options as keywords."""
-    return MaxPoolV2.create(
-        Scope.current(name),
-        input,
-        ksize,
-        strides,
-        padding,
-        MaxPoolV2.Options(data_format=data_format),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `MaxPoolV2.create` in the current scope, with MaxPoolV2.Options as
+    keywords.
+    """
+    if _unknown:
+        raise MaxPoolV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MaxPoolV2",
+                name,
+                input,
+                ksize,
+                strides,
+                "padding",
+                padding,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolV2._call(
+        name,
+        (input, ksize, strides),
+        {"padding": padding, "data_format": data_format},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +38,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["MaxPoolWithArgmax", "max_pool_with_argmax"]
+__all__ = ["MaxPoolWithArgmax", "MaxPoolWithArgmaxOutputs", "max_pool_with_argmax"]
 
 Targmax = TypeVar("Targmax", bound="TIndex", default="AnyDType")
 Uargmax = TypeVar("Uargmax", bound="TIndex", default="AnyDType")
@@ -44,6 +56,13 @@ class MaxPoolWithArgmaxInputs(OpInputs, Generic[U]):
     padding: Literal["SAME", "VALID"]
     include_batch_in_index: bool
     T: DType
+
+
+class MaxPoolWithArgmaxOutputs(NamedTuple, Generic[T, Targmax]):
+    """Outputs of MaxPoolWithArgmax, as `max_pool_with_argmax` returns them."""
+
+    output: Output[T]
+    argmax: Output[Targmax]
 
 
 class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
@@ -66,6 +85,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
     output: Output[T]
     argmax: Output[Targmax]
     Inputs = MaxPoolWithArgmaxInputs
+    Outputs = MaxPoolWithArgmaxOutputs
 
     class Options(OpOptions):
         """Optional attributes of MaxPoolWithArgmax.
@@ -139,13 +159,13 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MaxPoolWithArgmax[U, Uargmax] = MaxPoolWithArgmax()
+        op: MaxPoolWithArgmax[U, Uargmax] = new(MaxPoolWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.argmax = execute(
-                    context._context,
+                    context[CURRENT],
                     "MaxPoolWithArgmax",
                     None,
                     input,
@@ -161,8 +181,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
                     opts.include_batch_in_index,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -173,7 +193,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
                 "padding": padding,
                 "include_batch_in_index": opts.include_batch_in_index,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -188,10 +208,10 @@ def max_pool_with_argmax(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    include_batch_in_index: bool = default(False),
+    include_batch_in_index: bool = False,
     Targmax: type[TInt64] = TInt64,
     name: str | None = None,
-) -> MaxPoolWithArgmax[U, TInt64]: ...
+) -> MaxPoolWithArgmaxOutputs[U, TInt64]: ...
 
 
 @overload
@@ -201,31 +221,64 @@ def max_pool_with_argmax(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    include_batch_in_index: bool = default(False),
+    include_batch_in_index: bool = False,
     Targmax: type[Uargmax] | DTypeLike,
     name: str | None = None,
-) -> MaxPoolWithArgmax[U, Uargmax]: ...
+) -> MaxPoolWithArgmaxOutputs[U, Uargmax]: ...
 
 
+@explained
 def max_pool_with_argmax(
     input: Operand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    include_batch_in_index: bool = default(False),
+    include_batch_in_index: bool = False,
     Targmax: type[Uargmax] | DTypeLike = "int64",
     name: str | None = None,
-) -> MaxPoolWithArgmax[U, Uargmax]:
-    """`MaxPoolWithArgmax.create` in the current scope, with
+    **_unknown: Never,
+) -> MaxPoolWithArgmaxOutputs[U, Uargmax]:
+    """The outputs of `MaxPoolWithArgmax.create` in the current scope, with
     MaxPoolWithArgmax.Options as keywords.
     """
-    return MaxPoolWithArgmax.create(
-        Scope.current(name),
-        input,
-        ksize,
-        strides,
-        padding,
-        MaxPoolWithArgmax.Options(include_batch_in_index=include_batch_in_index),
-        Targmax=Targmax,
+    if _unknown:
+        raise MaxPoolWithArgmax._unknown(_unknown)
+    fast_path_error = None
+    _result: MaxPoolWithArgmaxOutputs[U, Uargmax]
+    if executing_eagerly():
+        try:
+            _result = MaxPoolWithArgmaxOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "MaxPoolWithArgmax",
+                    name,
+                    input,
+                    "ksize",
+                    ksize,
+                    "strides",
+                    strides,
+                    "Targmax",
+                    as_dtype(Targmax),
+                    "padding",
+                    padding,
+                    "include_batch_in_index",
+                    flags[include_batch_in_index],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MaxPoolWithArgmax._call(
+        name,
+        (input,),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "Targmax": Targmax,
+            "padding": padding,
+            "include_batch_in_index": include_batch_in_index,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInt32, TReal
     from typing_extensions import Self
 
 __all__ = ["NthElement", "nth_element"]
@@ -30,7 +41,7 @@ class NthElementInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class NthElement(Op, Generic[T]):
+class NthElement(TensorOp[T]):
     """TensorFlow's `NthElement`: `input`, `n` -> `values`.
 
     TensorFlow's own text: `NthElement.tensorflow_doc()`.
@@ -71,9 +82,6 @@ class NthElement(Op, Generic[T]):
     def inputs(self) -> NthElementInputs[T]:
         return NthElementInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.values
-
     @staticmethod
     def create(
         scope: Scope, input: Operand[U], n: Operand[TInt32], *options: Options
@@ -89,13 +97,13 @@ class NthElement(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NthElement[U] = NthElement()
+        op: NthElement[U] = new(NthElement)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.values = execute(
-                    context._context,
+                    context[CURRENT],
                     "NthElement",
                     None,
                     input,
@@ -104,23 +112,44 @@ class NthElement(Op, Generic[T]):
                     opts.reverse,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, n), {"reverse": opts.reverse}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, n), {"reverse": opts.reverse}, fast_path_error)
 
 
 DEFAULTS = NthElement.Options()
 MERGE = NthElement.Options.merge
 
 
+@explained
 def nth_element(
     input: Operand[U],
     n: Operand[TInt32],
     *,
-    reverse: bool = default(False),
+    reverse: bool = False,
     name: str | None = None,
-) -> NthElement[U]:
-    """`NthElement.create` in the current scope, with NthElement.Options as keywords."""
-    return NthElement.create(
-        Scope.current(name), input, n, NthElement.Options(reverse=reverse)
-    )
+    **_unknown: Never,
+) -> Output[U]:
+    """`values` of `NthElement.create` in the current scope, with NthElement.Options
+    as keywords.
+    """
+    if _unknown:
+        raise NthElement._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NthElement",
+                name,
+                input,
+                n,
+                "reverse",
+                flags[reverse],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NthElement._call(name, (input, n), {"reverse": reverse}, fast_path_error)
+    return _result

@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedAvgPool", "quantized_avg_pool"]
+__all__ = ["QuantizedAvgPool", "QuantizedAvgPoolOutputs", "quantized_avg_pool"]
 
 T = TypeVar("T", bound="TQuantized", default="AnyDType")
 U = TypeVar("U", bound="TQuantized", default="AnyDType")
@@ -38,6 +47,14 @@ class QuantizedAvgPoolInputs(OpInputs, Generic[U]):
     ksize: tuple[int, ...]
     strides: tuple[int, ...]
     padding: Literal["SAME", "VALID"]
+
+
+class QuantizedAvgPoolOutputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizedAvgPool, as `quantized_avg_pool` returns them."""
+
+    output: Output[T]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedAvgPool(Op, Generic[T]):
@@ -60,6 +77,7 @@ class QuantizedAvgPool(Op, Generic[T]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedAvgPoolInputs
+    Outputs = QuantizedAvgPoolOutputs
 
     @property
     def inputs(self) -> QuantizedAvgPoolInputs[T]:
@@ -89,12 +107,12 @@ class QuantizedAvgPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedAvgPool[U] = QuantizedAvgPool()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedAvgPool[U] = new(QuantizedAvgPool)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedAvgPool",
                     None,
                     input,
@@ -108,16 +126,17 @@ class QuantizedAvgPool(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, min_input, max_input),
             {"ksize": ksize, "strides": strides, "padding": padding},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def quantized_avg_pool(
     input: Operand[U],
     min_input: Operand[TFloat32],
@@ -127,8 +146,38 @@ def quantized_avg_pool(
     padding: Literal["SAME", "VALID"],
     *,
     name: str | None = None,
-) -> QuantizedAvgPool[U]:
-    """`QuantizedAvgPool.create` in the current scope."""
-    return QuantizedAvgPool.create(
-        Scope.current(name), input, min_input, max_input, ksize, strides, padding
+    **_unknown: Never,
+) -> QuantizedAvgPoolOutputs[U]:
+    """The outputs of `QuantizedAvgPool.create` in the current scope."""
+    if _unknown:
+        raise QuantizedAvgPool._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedAvgPoolOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizedAvgPoolOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedAvgPool",
+                    name,
+                    input,
+                    min_input,
+                    max_input,
+                    "ksize",
+                    ksize,
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedAvgPool._call(
+        name,
+        (input, min_input, max_input),
+        {"ksize": ksize, "strides": strides, "padding": padding},
+        fast_path_error,
     )
+    return _result

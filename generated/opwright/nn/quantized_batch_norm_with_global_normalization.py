@@ -5,25 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TQuantized,
     )
 
 __all__ = [
     "QuantizedBatchNormWithGlobalNormalization",
+    "QuantizedBatchNormWithGlobalNormalizationOutputs",
     "quantized_batch_norm_with_global_normalization",
 ]
 
@@ -56,6 +68,14 @@ class QuantizedBatchNormWithGlobalNormalizationInputs(OpInputs):
     scale_after_normalization: bool
 
 
+class QuantizedBatchNormWithGlobalNormalizationOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedBatchNormWithGlobalNormalization, as `quantized_batch_norm_with_global_normalization` returns them."""
+
+    result: Output[OutType]
+    result_min: Output[TFloat32]
+    result_max: Output[TFloat32]
+
+
 class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
     """TensorFlow's `QuantizedBatchNormWithGlobalNormalization`: `t`, `t_min`,
     `t_max`, `m`, `m_min`, `m_max`, `v`, `v_min`, `v_max`, `beta`, `beta_min`,
@@ -80,6 +100,7 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
     result_min: Output[TFloat32]
     result_max: Output[TFloat32]
     Inputs = QuantizedBatchNormWithGlobalNormalizationInputs
+    Outputs = QuantizedBatchNormWithGlobalNormalizationOutputs
 
     @property
     def inputs(self) -> QuantizedBatchNormWithGlobalNormalizationInputs:
@@ -91,16 +112,16 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         t: Operand[Uinput],
         t_min: Operand[TFloat32],
         t_max: Operand[TFloat32],
-        m: Operand[Uinput],
+        m: SameOperand[Uinput],
         m_min: Operand[TFloat32],
         m_max: Operand[TFloat32],
-        v: Operand[Uinput],
+        v: SameOperand[Uinput],
         v_min: Operand[TFloat32],
         v_max: Operand[TFloat32],
-        beta: Operand[Uinput],
+        beta: SameOperand[Uinput],
         beta_min: Operand[TFloat32],
         beta_max: Operand[TFloat32],
-        gamma: Operand[Uinput],
+        gamma: SameOperand[Uinput],
         gamma_min: Operand[TFloat32],
         gamma_max: Operand[TFloat32],
         out_type: type[UOutType] | DTypeLike,
@@ -133,14 +154,14 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedBatchNormWithGlobalNormalization[UOutType] = (
-            QuantizedBatchNormWithGlobalNormalization()
+        op: QuantizedBatchNormWithGlobalNormalization[UOutType] = new(
+            QuantizedBatchNormWithGlobalNormalization
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.result, op.result_min, op.result_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedBatchNormWithGlobalNormalization",
                     None,
                     t,
@@ -163,11 +184,11 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    scale_after_normalization,
+                    flags[scale_after_normalization],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -192,24 +213,25 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
                 "variance_epsilon": variance_epsilon,
                 "scale_after_normalization": scale_after_normalization,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def quantized_batch_norm_with_global_normalization(
     t: Operand[Uinput],
     t_min: Operand[TFloat32],
     t_max: Operand[TFloat32],
-    m: Operand[Uinput],
+    m: SameOperand[Uinput],
     m_min: Operand[TFloat32],
     m_max: Operand[TFloat32],
-    v: Operand[Uinput],
+    v: SameOperand[Uinput],
     v_min: Operand[TFloat32],
     v_max: Operand[TFloat32],
-    beta: Operand[Uinput],
+    beta: SameOperand[Uinput],
     beta_min: Operand[TFloat32],
     beta_max: Operand[TFloat32],
-    gamma: Operand[Uinput],
+    gamma: SameOperand[Uinput],
     gamma_min: Operand[TFloat32],
     gamma_max: Operand[TFloat32],
     out_type: type[UOutType] | DTypeLike,
@@ -217,26 +239,72 @@ def quantized_batch_norm_with_global_normalization(
     scale_after_normalization: bool,
     *,
     name: str | None = None,
-) -> QuantizedBatchNormWithGlobalNormalization[UOutType]:
-    """`QuantizedBatchNormWithGlobalNormalization.create` in the current scope."""
-    return QuantizedBatchNormWithGlobalNormalization.create(
-        Scope.current(name),
-        t,
-        t_min,
-        t_max,
-        m,
-        m_min,
-        m_max,
-        v,
-        v_min,
-        v_max,
-        beta,
-        beta_min,
-        beta_max,
-        gamma,
-        gamma_min,
-        gamma_max,
-        out_type,
-        variance_epsilon,
-        scale_after_normalization,
+    **_unknown: Never,
+) -> QuantizedBatchNormWithGlobalNormalizationOutputs[UOutType]:
+    """The outputs of `QuantizedBatchNormWithGlobalNormalization.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise QuantizedBatchNormWithGlobalNormalization._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedBatchNormWithGlobalNormalizationOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedBatchNormWithGlobalNormalizationOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedBatchNormWithGlobalNormalization",
+                    name,
+                    t,
+                    t_min,
+                    t_max,
+                    m,
+                    m_min,
+                    m_max,
+                    v,
+                    v_min,
+                    v_max,
+                    beta,
+                    beta_min,
+                    beta_max,
+                    gamma,
+                    gamma_min,
+                    gamma_max,
+                    "out_type",
+                    as_dtype(out_type),
+                    "variance_epsilon",
+                    variance_epsilon,
+                    "scale_after_normalization",
+                    flags[scale_after_normalization],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedBatchNormWithGlobalNormalization._call(
+        name,
+        (
+            t,
+            t_min,
+            t_max,
+            m,
+            m_min,
+            m_max,
+            v,
+            v_min,
+            v_max,
+            beta,
+            beta_min,
+            beta_max,
+            gamma,
+            gamma_min,
+            gamma_max,
+        ),
+        {
+            "out_type": out_type,
+            "variance_epsilon": variance_epsilon,
+            "scale_after_normalization": scale_after_normalization,
+        },
+        fast_path_error,
     )
+    return _result

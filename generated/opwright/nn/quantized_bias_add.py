@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedBiasAdd", "quantized_bias_add"]
+__all__ = ["QuantizedBiasAdd", "QuantizedBiasAddOutputs", "quantized_bias_add"]
 
 U1 = TypeVar("U1", bound="TQuantized", default="AnyDType")
 U2 = TypeVar("U2", bound="TQuantized", default="AnyDType")
@@ -42,6 +51,14 @@ class QuantizedBiasAddInputs(OpInputs):
     T1: DType
     T2: DType
     out_type: DType
+
+
+class QuantizedBiasAddOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedBiasAdd, as `quantized_bias_add` returns them."""
+
+    output: Output[OutType]
+    min_out: Output[TFloat32]
+    max_out: Output[TFloat32]
 
 
 class QuantizedBiasAdd(Op, Generic[OutType]):
@@ -68,6 +85,7 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
     min_out: Output[TFloat32]
     max_out: Output[TFloat32]
     Inputs = QuantizedBiasAddInputs
+    Outputs = QuantizedBiasAddOutputs
 
     @property
     def inputs(self) -> QuantizedBiasAddInputs:
@@ -99,12 +117,12 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedBiasAdd[UOutType] = QuantizedBiasAdd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedBiasAdd[UOutType] = new(QuantizedBiasAdd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_out, op.max_out = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedBiasAdd",
                     None,
                     input,
@@ -117,16 +135,17 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, bias, min_input, max_input, min_bias, max_bias),
             {"out_type": out_type},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def quantized_bias_add(
     input: Operand[U1],
     bias: Operand[U2],
@@ -137,15 +156,37 @@ def quantized_bias_add(
     out_type: type[UOutType] | DTypeLike,
     *,
     name: str | None = None,
-) -> QuantizedBiasAdd[UOutType]:
-    """`QuantizedBiasAdd.create` in the current scope."""
-    return QuantizedBiasAdd.create(
-        Scope.current(name),
-        input,
-        bias,
-        min_input,
-        max_input,
-        min_bias,
-        max_bias,
-        out_type,
+    **_unknown: Never,
+) -> QuantizedBiasAddOutputs[UOutType]:
+    """The outputs of `QuantizedBiasAdd.create` in the current scope."""
+    if _unknown:
+        raise QuantizedBiasAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedBiasAddOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedBiasAddOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedBiasAdd",
+                    name,
+                    input,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_bias,
+                    max_bias,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedBiasAdd._call(
+        name,
+        (input, bias, min_input, max_input, min_bias, max_bias),
+        {"out_type": out_type},
+        fast_path_error,
     )
+    return _result

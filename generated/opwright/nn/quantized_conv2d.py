@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedConv2D", "quantized_conv2d"]
+__all__ = ["QuantizedConv2D", "QuantizedConv2DOutputs", "quantized_conv2d"]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
@@ -49,6 +60,14 @@ class QuantizedConv2DInputs(OpInputs):
     strides: tuple[int, ...]
     padding: Literal["SAME", "VALID"]
     dilations: tuple[int, ...]
+
+
+class QuantizedConv2DOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2D, as `quantized_conv2d` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedConv2D(Op, Generic[OutType]):
@@ -75,6 +94,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DInputs
+    Outputs = QuantizedConv2DOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2D.
@@ -165,13 +185,13 @@ class QuantizedConv2D(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2D[UOutType] = QuantizedConv2D()
+        op: QuantizedConv2D[UOutType] = new(QuantizedConv2D)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2D",
                     None,
                     input,
@@ -190,8 +210,8 @@ class QuantizedConv2D(Op, Generic[OutType]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, min_input, max_input, min_filter, max_filter),
@@ -201,7 +221,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
                 "padding": padding,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -220,10 +240,10 @@ def quantized_conv2d(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedConv2D[TQint32]: ...
+) -> QuantizedConv2DOutputs[TQint32]: ...
 
 
 @overload
@@ -237,12 +257,13 @@ def quantized_conv2d(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2D[UOutType]: ...
+) -> QuantizedConv2DOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -253,23 +274,53 @@ def quantized_conv2d(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2D[UOutType]:
-    """`QuantizedConv2D.create` in the current scope, with QuantizedConv2D.Options as
-    keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DOutputs[UOutType]:
+    """The outputs of `QuantizedConv2D.create` in the current scope, with
+    QuantizedConv2D.Options as keywords.
     """
-    return QuantizedConv2D.create(
-        Scope.current(name),
-        input,
-        filter,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        strides,
-        padding,
-        QuantizedConv2D.Options(dilations=dilations),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedConv2D._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2D",
+                    name,
+                    input,
+                    filter,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2D._call(
+        name,
+        (input, filter, min_input, max_input, min_filter, max_filter),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +37,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedConv2DAndRelu", "quantized_conv2d_and_relu"]
+__all__ = [
+    "QuantizedConv2DAndRelu",
+    "QuantizedConv2DAndReluOutputs",
+    "quantized_conv2d_and_relu",
+]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
@@ -50,6 +65,14 @@ class QuantizedConv2DAndReluInputs(OpInputs):
     padding: Literal["SAME", "VALID"]
     dilations: tuple[int, ...]
     padding_list: tuple[int, ...]
+
+
+class QuantizedConv2DAndReluOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DAndRelu, as `quantized_conv2d_and_relu` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedConv2DAndRelu(Op, Generic[OutType]):
@@ -77,6 +100,7 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DAndReluInputs
+    Outputs = QuantizedConv2DAndReluOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DAndRelu.
@@ -173,13 +197,13 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DAndRelu[UOutType] = QuantizedConv2DAndRelu()
+        op: QuantizedConv2DAndRelu[UOutType] = new(QuantizedConv2DAndRelu)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DAndRelu",
                     None,
                     input,
@@ -200,8 +224,8 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, min_input, max_input, min_filter, max_filter),
@@ -212,7 +236,7 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -231,11 +255,11 @@ def quantized_conv2d_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedConv2DAndRelu[TQint32]: ...
+) -> QuantizedConv2DAndReluOutputs[TQint32]: ...
 
 
 @overload
@@ -249,13 +273,14 @@ def quantized_conv2d_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DAndRelu[UOutType]: ...
+) -> QuantizedConv2DAndReluOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -266,24 +291,57 @@ def quantized_conv2d_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DAndRelu[UOutType]:
-    """`QuantizedConv2DAndRelu.create` in the current scope, with
+    **_unknown: Never,
+) -> QuantizedConv2DAndReluOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DAndRelu.create` in the current scope, with
     QuantizedConv2DAndRelu.Options as keywords.
     """
-    return QuantizedConv2DAndRelu.create(
-        Scope.current(name),
-        input,
-        filter,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        strides,
-        padding,
-        QuantizedConv2DAndRelu.Options(dilations=dilations, padding_list=padding_list),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedConv2DAndRelu._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DAndReluOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DAndReluOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DAndRelu",
+                    name,
+                    input,
+                    filter,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DAndRelu._call(
+        name,
+        (input, filter, min_input, max_input, min_filter, max_filter),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedConv2DAndReluAndRequantize",
+    "QuantizedConv2DAndReluAndRequantizeOutputs",
     "quantized_conv2d_and_relu_and_requantize",
 ]
 
@@ -57,6 +69,14 @@ class QuantizedConv2DAndReluAndRequantizeInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedConv2DAndReluAndRequantizeOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DAndReluAndRequantize, as `quantized_conv2d_and_relu_and_requantize` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
     """TensorFlow's `QuantizedConv2DAndReluAndRequantize`: `input`, `filter`,
     `min_input`, `max_input`, `min_filter`, `max_filter`, `min_freezed_output`,
@@ -82,6 +102,7 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DAndReluAndRequantizeInputs
+    Outputs = QuantizedConv2DAndReluAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DAndReluAndRequantize.
@@ -186,15 +207,15 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DAndReluAndRequantize[UOutType] = (
-            QuantizedConv2DAndReluAndRequantize()
+        op: QuantizedConv2DAndReluAndRequantize[UOutType] = new(
+            QuantizedConv2DAndReluAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DAndReluAndRequantize",
                     None,
                     input,
@@ -217,8 +238,8 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -238,7 +259,7 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -259,11 +280,11 @@ def quantized_conv2d_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedConv2DAndReluAndRequantize[TQuint8]: ...
+) -> QuantizedConv2DAndReluAndRequantizeOutputs[TQuint8]: ...
 
 
 @overload
@@ -279,13 +300,14 @@ def quantized_conv2d_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DAndReluAndRequantize[UOutType]: ...
+) -> QuantizedConv2DAndReluAndRequantizeOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -298,28 +320,68 @@ def quantized_conv2d_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedConv2DAndReluAndRequantize[UOutType]:
-    """`QuantizedConv2DAndReluAndRequantize.create` in the current scope, with
-    QuantizedConv2DAndReluAndRequantize.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DAndReluAndRequantizeOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DAndReluAndRequantize.create` in the current
+    scope, with QuantizedConv2DAndReluAndRequantize.Options as keywords.
     """
-    return QuantizedConv2DAndReluAndRequantize.create(
-        Scope.current(name),
-        input,
-        filter,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        min_freezed_output,
-        max_freezed_output,
-        strides,
-        padding,
-        QuantizedConv2DAndReluAndRequantize.Options(
-            dilations=dilations, padding_list=padding_list
+    if _unknown:
+        raise QuantizedConv2DAndReluAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DAndReluAndRequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DAndReluAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DAndReluAndRequantize",
+                    name,
+                    input,
+                    filter,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    min_freezed_output,
+                    max_freezed_output,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DAndReluAndRequantize._call(
+        name,
+        (
+            input,
+            filter,
+            min_input,
+            max_input,
+            min_filter,
+            max_filter,
+            min_freezed_output,
+            max_freezed_output,
         ),
-        out_type=out_type,
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

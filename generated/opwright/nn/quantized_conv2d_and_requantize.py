@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +37,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedConv2DAndRequantize", "quantized_conv2d_and_requantize"]
+__all__ = [
+    "QuantizedConv2DAndRequantize",
+    "QuantizedConv2DAndRequantizeOutputs",
+    "quantized_conv2d_and_requantize",
+]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
@@ -54,6 +69,14 @@ class QuantizedConv2DAndRequantizeInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedConv2DAndRequantizeOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DAndRequantize, as `quantized_conv2d_and_requantize` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
     """TensorFlow's `QuantizedConv2DAndRequantize`: `input`, `filter`, `min_input`,
     `max_input`, `min_filter`, `max_filter`, `min_freezed_output`,
@@ -79,6 +102,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DAndRequantizeInputs
+    Outputs = QuantizedConv2DAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DAndRequantize.
@@ -183,13 +207,13 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DAndRequantize[UOutType] = QuantizedConv2DAndRequantize()
+        op: QuantizedConv2DAndRequantize[UOutType] = new(QuantizedConv2DAndRequantize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DAndRequantize",
                     None,
                     input,
@@ -212,8 +236,8 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -233,7 +257,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -254,11 +278,11 @@ def quantized_conv2d_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQint8] = TQint8,
     name: str | None = None,
-) -> QuantizedConv2DAndRequantize[TQint8]: ...
+) -> QuantizedConv2DAndRequantizeOutputs[TQint8]: ...
 
 
 @overload
@@ -274,13 +298,14 @@ def quantized_conv2d_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DAndRequantize[UOutType]: ...
+) -> QuantizedConv2DAndRequantizeOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -293,28 +318,68 @@ def quantized_conv2d_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint8",
     name: str | None = None,
-) -> QuantizedConv2DAndRequantize[UOutType]:
-    """`QuantizedConv2DAndRequantize.create` in the current scope, with
-    QuantizedConv2DAndRequantize.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DAndRequantizeOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DAndRequantize.create` in the current scope,
+    with QuantizedConv2DAndRequantize.Options as keywords.
     """
-    return QuantizedConv2DAndRequantize.create(
-        Scope.current(name),
-        input,
-        filter,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        min_freezed_output,
-        max_freezed_output,
-        strides,
-        padding,
-        QuantizedConv2DAndRequantize.Options(
-            dilations=dilations, padding_list=padding_list
+    if _unknown:
+        raise QuantizedConv2DAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DAndRequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DAndRequantize",
+                    name,
+                    input,
+                    filter,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    min_freezed_output,
+                    max_freezed_output,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DAndRequantize._call(
+        name,
+        (
+            input,
+            filter,
+            min_input,
+            max_input,
+            min_filter,
+            max_filter,
+            min_freezed_output,
+            max_freezed_output,
         ),
-        out_type=out_type,
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +37,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedConv2DPerChannel", "quantized_conv2d_per_channel"]
+__all__ = [
+    "QuantizedConv2DPerChannel",
+    "QuantizedConv2DPerChannelOutputs",
+    "quantized_conv2d_per_channel",
+]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
@@ -49,6 +64,14 @@ class QuantizedConv2DPerChannelInputs(OpInputs):
     strides: tuple[int, ...]
     padding: Literal["SAME", "VALID"]
     dilations: tuple[int, ...]
+
+
+class QuantizedConv2DPerChannelOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DPerChannel, as `quantized_conv2d_per_channel` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedConv2DPerChannel(Op, Generic[OutType]):
@@ -76,6 +99,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DPerChannelInputs
+    Outputs = QuantizedConv2DPerChannelOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DPerChannel.
@@ -166,13 +190,13 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DPerChannel[UOutType] = QuantizedConv2DPerChannel()
+        op: QuantizedConv2DPerChannel[UOutType] = new(QuantizedConv2DPerChannel)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DPerChannel",
                     None,
                     input,
@@ -191,8 +215,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, min_input, max_input, min_filter, max_filter),
@@ -202,7 +226,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
                 "padding": padding,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -221,10 +245,10 @@ def quantized_conv2d_per_channel(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedConv2DPerChannel[TQint32]: ...
+) -> QuantizedConv2DPerChannelOutputs[TQint32]: ...
 
 
 @overload
@@ -238,12 +262,13 @@ def quantized_conv2d_per_channel(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DPerChannel[UOutType]: ...
+) -> QuantizedConv2DPerChannelOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_per_channel(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -254,23 +279,53 @@ def quantized_conv2d_per_channel(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DPerChannel[UOutType]:
-    """`QuantizedConv2DPerChannel.create` in the current scope, with
+    **_unknown: Never,
+) -> QuantizedConv2DPerChannelOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DPerChannel.create` in the current scope, with
     QuantizedConv2DPerChannel.Options as keywords.
     """
-    return QuantizedConv2DPerChannel.create(
-        Scope.current(name),
-        input,
-        filter,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        strides,
-        padding,
-        QuantizedConv2DPerChannel.Options(dilations=dilations),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedConv2DPerChannel._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DPerChannelOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DPerChannelOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DPerChannel",
+                    name,
+                    input,
+                    filter,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DPerChannel._call(
+        name,
+        (input, filter, min_input, max_input, min_filter, max_filter),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +37,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedConv2DWithBiasAndRelu", "quantized_conv2d_with_bias_and_relu"]
+__all__ = [
+    "QuantizedConv2DWithBiasAndRelu",
+    "QuantizedConv2DWithBiasAndReluOutputs",
+    "quantized_conv2d_with_bias_and_relu",
+]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
@@ -51,6 +66,14 @@ class QuantizedConv2DWithBiasAndReluInputs(OpInputs):
     padding: Literal["SAME", "VALID"]
     dilations: tuple[int, ...]
     padding_list: tuple[int, ...]
+
+
+class QuantizedConv2DWithBiasAndReluOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DWithBiasAndRelu, as `quantized_conv2d_with_bias_and_relu` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
@@ -78,6 +101,7 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DWithBiasAndReluInputs
+    Outputs = QuantizedConv2DWithBiasAndReluOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DWithBiasAndRelu.
@@ -178,13 +202,15 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasAndRelu[UOutType] = QuantizedConv2DWithBiasAndRelu()
+        op: QuantizedConv2DWithBiasAndRelu[UOutType] = new(
+            QuantizedConv2DWithBiasAndRelu
+        )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DWithBiasAndRelu",
                     None,
                     input,
@@ -206,8 +232,8 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, bias, min_input, max_input, min_filter, max_filter),
@@ -218,7 +244,7 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -238,11 +264,11 @@ def quantized_conv2d_with_bias_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRelu[TQint32]: ...
+) -> QuantizedConv2DWithBiasAndReluOutputs[TQint32]: ...
 
 
 @overload
@@ -257,13 +283,14 @@ def quantized_conv2d_with_bias_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRelu[UOutType]: ...
+) -> QuantizedConv2DWithBiasAndReluOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_with_bias_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -275,27 +302,58 @@ def quantized_conv2d_with_bias_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRelu[UOutType]:
-    """`QuantizedConv2DWithBiasAndRelu.create` in the current scope, with
-    QuantizedConv2DWithBiasAndRelu.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DWithBiasAndReluOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DWithBiasAndRelu.create` in the current scope,
+    with QuantizedConv2DWithBiasAndRelu.Options as keywords.
     """
-    return QuantizedConv2DWithBiasAndRelu.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        strides,
-        padding,
-        QuantizedConv2DWithBiasAndRelu.Options(
-            dilations=dilations, padding_list=padding_list
-        ),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedConv2DWithBiasAndRelu._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DWithBiasAndReluOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DWithBiasAndReluOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DWithBiasAndRelu",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DWithBiasAndRelu._call(
+        name,
+        (input, filter, bias, min_input, max_input, min_filter, max_filter),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedConv2DWithBiasAndReluAndRequantize",
+    "QuantizedConv2DWithBiasAndReluAndRequantizeOutputs",
     "quantized_conv2d_with_bias_and_relu_and_requantize",
 ]
 
@@ -63,6 +75,14 @@ class QuantizedConv2DWithBiasAndReluAndRequantizeInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedConv2DWithBiasAndReluAndRequantizeOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DWithBiasAndReluAndRequantize, as `quantized_conv2d_with_bias_and_relu_and_requantize` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
     """TensorFlow's `QuantizedConv2DWithBiasAndReluAndRequantize`: `input`, `filter`,
     `bias`, `min_input`, `max_input`, `min_filter`, `max_filter`,
@@ -92,6 +112,7 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DWithBiasAndReluAndRequantizeInputs
+    Outputs = QuantizedConv2DWithBiasAndReluAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DWithBiasAndReluAndRequantize.
@@ -200,15 +221,15 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasAndReluAndRequantize[UOutType] = (
-            QuantizedConv2DWithBiasAndReluAndRequantize()
+        op: QuantizedConv2DWithBiasAndReluAndRequantize[UOutType] = new(
+            QuantizedConv2DWithBiasAndReluAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DWithBiasAndReluAndRequantize",
                     None,
                     input,
@@ -232,8 +253,8 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -254,7 +275,7 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -276,11 +297,11 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndReluAndRequantize[TQuint8]: ...
+) -> QuantizedConv2DWithBiasAndReluAndRequantizeOutputs[TQuint8]: ...
 
 
 @overload
@@ -297,13 +318,14 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndReluAndRequantize[UOutType]: ...
+) -> QuantizedConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_with_bias_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -317,29 +339,71 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndReluAndRequantize[UOutType]:
-    """`QuantizedConv2DWithBiasAndReluAndRequantize.create` in the current scope,
-    with QuantizedConv2DWithBiasAndReluAndRequantize.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DWithBiasAndReluAndRequantize.create` in the
+    current scope, with QuantizedConv2DWithBiasAndReluAndRequantize.Options as
+    keywords.
     """
-    return QuantizedConv2DWithBiasAndReluAndRequantize.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        min_freezed_output,
-        max_freezed_output,
-        strides,
-        padding,
-        QuantizedConv2DWithBiasAndReluAndRequantize.Options(
-            dilations=dilations, padding_list=padding_list
+    if _unknown:
+        raise QuantizedConv2DWithBiasAndReluAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DWithBiasAndReluAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DWithBiasAndReluAndRequantize",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    min_freezed_output,
+                    max_freezed_output,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DWithBiasAndReluAndRequantize._call(
+        name,
+        (
+            input,
+            filter,
+            bias,
+            min_input,
+            max_input,
+            min_filter,
+            max_filter,
+            min_freezed_output,
+            max_freezed_output,
         ),
-        out_type=out_type,
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedConv2DWithBiasAndRequantize",
+    "QuantizedConv2DWithBiasAndRequantizeOutputs",
     "quantized_conv2d_with_bias_and_requantize",
 ]
 
@@ -61,6 +73,14 @@ class QuantizedConv2DWithBiasAndRequantizeInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedConv2DWithBiasAndRequantizeOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DWithBiasAndRequantize, as `quantized_conv2d_with_bias_and_requantize` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
     """TensorFlow's `QuantizedConv2DWithBiasAndRequantize`: `input`, `filter`,
     `bias`, `min_input`, `max_input`, `min_filter`, `max_filter`,
@@ -89,6 +109,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DWithBiasAndRequantizeInputs
+    Outputs = QuantizedConv2DWithBiasAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DWithBiasAndRequantize.
@@ -197,15 +218,15 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasAndRequantize[UOutType] = (
-            QuantizedConv2DWithBiasAndRequantize()
+        op: QuantizedConv2DWithBiasAndRequantize[UOutType] = new(
+            QuantizedConv2DWithBiasAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DWithBiasAndRequantize",
                     None,
                     input,
@@ -229,8 +250,8 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -251,7 +272,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -273,11 +294,11 @@ def quantized_conv2d_with_bias_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQint8] = TQint8,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRequantize[TQint8]: ...
+) -> QuantizedConv2DWithBiasAndRequantizeOutputs[TQint8]: ...
 
 
 @overload
@@ -294,13 +315,14 @@ def quantized_conv2d_with_bias_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRequantize[UOutType]: ...
+) -> QuantizedConv2DWithBiasAndRequantizeOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_with_bias_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -314,29 +336,70 @@ def quantized_conv2d_with_bias_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint8",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasAndRequantize[UOutType]:
-    """`QuantizedConv2DWithBiasAndRequantize.create` in the current scope, with
-    QuantizedConv2DWithBiasAndRequantize.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DWithBiasAndRequantizeOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DWithBiasAndRequantize.create` in the current
+    scope, with QuantizedConv2DWithBiasAndRequantize.Options as keywords.
     """
-    return QuantizedConv2DWithBiasAndRequantize.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        min_freezed_output,
-        max_freezed_output,
-        strides,
-        padding,
-        QuantizedConv2DWithBiasAndRequantize.Options(
-            dilations=dilations, padding_list=padding_list
+    if _unknown:
+        raise QuantizedConv2DWithBiasAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DWithBiasAndRequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DWithBiasAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DWithBiasAndRequantize",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    min_freezed_output,
+                    max_freezed_output,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DWithBiasAndRequantize._call(
+        name,
+        (
+            input,
+            filter,
+            bias,
+            min_input,
+            max_input,
+            min_filter,
+            max_filter,
+            min_freezed_output,
+            max_freezed_output,
         ),
-        out_type=out_type,
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

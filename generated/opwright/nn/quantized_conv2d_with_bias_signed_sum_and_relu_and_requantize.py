@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize",
+    "QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs",
     "quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize",
 ]
 
@@ -70,6 +82,16 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs(
+    NamedTuple, Generic[OutType]
+):
+    """Outputs of QuantizedConv2DWithBiasSignedSumAndReluAndRequantize, as `quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType]):
     """TensorFlow's `QuantizedConv2DWithBiasSignedSumAndReluAndRequantize`: `input`,
     `filter`, `bias`, `min_input`, `max_input`, `min_filter`, `max_filter`,
@@ -101,6 +123,7 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeInputs
+    Outputs = QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -222,15 +245,15 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[UOutType] = (
-            QuantizedConv2DWithBiasSignedSumAndReluAndRequantize()
+        op: QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[UOutType] = new(
+            QuantizedConv2DWithBiasSignedSumAndReluAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize",
                     None,
                     input,
@@ -257,8 +280,8 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -282,7 +305,7 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -307,11 +330,11 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[TQuint8]: ...
+) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[TQuint8]: ...
 
 
 @overload
@@ -331,13 +354,14 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[UOutType]: ...
+) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -354,33 +378,77 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[UOutType]:
-    """`QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.create` in the current
-    scope, with QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options as
-    keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.create`
+    in the current scope, with
+    QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options as keywords.
     """
-    return QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        min_freezed_output,
-        max_freezed_output,
-        summand,
-        min_summand,
-        max_summand,
-        strides,
-        padding,
-        QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options(
-            dilations=dilations, padding_list=padding_list
+    if _unknown:
+        raise QuantizedConv2DWithBiasSignedSumAndReluAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    min_freezed_output,
+                    max_freezed_output,
+                    summand,
+                    min_summand,
+                    max_summand,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DWithBiasSignedSumAndReluAndRequantize._call(
+        name,
+        (
+            input,
+            filter,
+            bias,
+            min_input,
+            max_input,
+            min_filter,
+            max_filter,
+            min_freezed_output,
+            max_freezed_output,
+            summand,
+            min_summand,
+            max_summand,
         ),
-        out_type=out_type,
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedConv2DWithBiasSumAndRelu",
+    "QuantizedConv2DWithBiasSumAndReluOutputs",
     "quantized_conv2d_with_bias_sum_and_relu",
 ]
 
@@ -57,6 +69,14 @@ class QuantizedConv2DWithBiasSumAndReluInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedConv2DWithBiasSumAndReluOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedConv2DWithBiasSumAndRelu, as `quantized_conv2d_with_bias_sum_and_relu` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
     """TensorFlow's `QuantizedConv2DWithBiasSumAndRelu`: `input`, `filter`, `bias`,
     `min_input`, `max_input`, `min_filter`, `max_filter`, `summand` -> `output`,
@@ -82,6 +102,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DWithBiasSumAndReluInputs
+    Outputs = QuantizedConv2DWithBiasSumAndReluOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DWithBiasSumAndRelu.
@@ -186,15 +207,15 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasSumAndRelu[UOutType] = (
-            QuantizedConv2DWithBiasSumAndRelu()
+        op: QuantizedConv2DWithBiasSumAndRelu[UOutType] = new(
+            QuantizedConv2DWithBiasSumAndRelu
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DWithBiasSumAndRelu",
                     None,
                     input,
@@ -217,8 +238,8 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -238,7 +259,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -259,11 +280,11 @@ def quantized_conv2d_with_bias_sum_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndRelu[TQint32]: ...
+) -> QuantizedConv2DWithBiasSumAndReluOutputs[TQint32]: ...
 
 
 @overload
@@ -279,13 +300,14 @@ def quantized_conv2d_with_bias_sum_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndRelu[UOutType]: ...
+) -> QuantizedConv2DWithBiasSumAndReluOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_with_bias_sum_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -298,28 +320,59 @@ def quantized_conv2d_with_bias_sum_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndRelu[UOutType]:
-    """`QuantizedConv2DWithBiasSumAndRelu.create` in the current scope, with
-    QuantizedConv2DWithBiasSumAndRelu.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DWithBiasSumAndReluOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DWithBiasSumAndRelu.create` in the current
+    scope, with QuantizedConv2DWithBiasSumAndRelu.Options as keywords.
     """
-    return QuantizedConv2DWithBiasSumAndRelu.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        summand,
-        strides,
-        padding,
-        QuantizedConv2DWithBiasSumAndRelu.Options(
-            dilations=dilations, padding_list=padding_list
-        ),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedConv2DWithBiasSumAndRelu._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DWithBiasSumAndReluOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DWithBiasSumAndReluOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DWithBiasSumAndRelu",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    summand,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DWithBiasSumAndRelu._call(
+        name,
+        (input, filter, bias, min_input, max_input, min_filter, max_filter, summand),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

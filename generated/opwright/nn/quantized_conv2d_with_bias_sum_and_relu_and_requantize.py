@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedConv2DWithBiasSumAndReluAndRequantize",
+    "QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs",
     "quantized_conv2d_with_bias_sum_and_relu_and_requantize",
 ]
 
@@ -68,6 +80,16 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantizeInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs(
+    NamedTuple, Generic[OutType]
+):
+    """Outputs of QuantizedConv2DWithBiasSumAndReluAndRequantize, as `quantized_conv2d_with_bias_sum_and_relu_and_requantize` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
     """TensorFlow's `QuantizedConv2DWithBiasSumAndReluAndRequantize`: `input`,
     `filter`, `bias`, `min_input`, `max_input`, `min_filter`, `max_filter`,
@@ -99,6 +121,7 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedConv2DWithBiasSumAndReluAndRequantizeInputs
+    Outputs = QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedConv2DWithBiasSumAndReluAndRequantize.
@@ -219,15 +242,15 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConv2DWithBiasSumAndReluAndRequantize[UOutType] = (
-            QuantizedConv2DWithBiasSumAndReluAndRequantize()
+        op: QuantizedConv2DWithBiasSumAndReluAndRequantize[UOutType] = new(
+            QuantizedConv2DWithBiasSumAndReluAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConv2DWithBiasSumAndReluAndRequantize",
                     None,
                     input,
@@ -254,8 +277,8 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -279,7 +302,7 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -304,11 +327,11 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndReluAndRequantize[TQuint8]: ...
+) -> QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs[TQuint8]: ...
 
 
 @overload
@@ -328,13 +351,14 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndReluAndRequantize[UOutType]: ...
+) -> QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs[UOutType]: ...
 
 
+@explained
 def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -351,32 +375,77 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedConv2DWithBiasSumAndReluAndRequantize[UOutType]:
-    """`QuantizedConv2DWithBiasSumAndReluAndRequantize.create` in the current scope,
-    with QuantizedConv2DWithBiasSumAndReluAndRequantize.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs[UOutType]:
+    """The outputs of `QuantizedConv2DWithBiasSumAndReluAndRequantize.create` in the
+    current scope, with QuantizedConv2DWithBiasSumAndReluAndRequantize.Options as
+    keywords.
     """
-    return QuantizedConv2DWithBiasSumAndReluAndRequantize.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        min_freezed_output,
-        max_freezed_output,
-        summand,
-        min_summand,
-        max_summand,
-        strides,
-        padding,
-        QuantizedConv2DWithBiasSumAndReluAndRequantize.Options(
-            dilations=dilations, padding_list=padding_list
+    if _unknown:
+        raise QuantizedConv2DWithBiasSumAndReluAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConv2DWithBiasSumAndReluAndRequantize",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    min_freezed_output,
+                    max_freezed_output,
+                    summand,
+                    min_summand,
+                    max_summand,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConv2DWithBiasSumAndReluAndRequantize._call(
+        name,
+        (
+            input,
+            filter,
+            bias,
+            min_input,
+            max_input,
+            min_filter,
+            max_filter,
+            min_freezed_output,
+            max_freezed_output,
+            summand,
+            min_summand,
+            max_summand,
         ),
-        out_type=out_type,
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

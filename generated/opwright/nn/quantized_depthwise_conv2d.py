@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +37,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedDepthwiseConv2D", "quantized_depthwise_conv2d"]
+__all__ = [
+    "QuantizedDepthwiseConv2D",
+    "QuantizedDepthwiseConv2DOutputs",
+    "quantized_depthwise_conv2d",
+]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
@@ -49,6 +64,14 @@ class QuantizedDepthwiseConv2DInputs(OpInputs):
     strides: tuple[int, ...]
     padding: Literal["SAME", "VALID"]
     dilations: tuple[int, ...]
+
+
+class QuantizedDepthwiseConv2DOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedDepthwiseConv2D, as `quantized_depthwise_conv2d` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
@@ -76,6 +99,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedDepthwiseConv2DInputs
+    Outputs = QuantizedDepthwiseConv2DOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedDepthwiseConv2D.
@@ -166,13 +190,13 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2D[UOutType] = QuantizedDepthwiseConv2D()
+        op: QuantizedDepthwiseConv2D[UOutType] = new(QuantizedDepthwiseConv2D)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedDepthwiseConv2D",
                     None,
                     input,
@@ -191,8 +215,8 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, min_input, max_input, min_filter, max_filter),
@@ -202,7 +226,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
                 "padding": padding,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -221,10 +245,10 @@ def quantized_depthwise_conv2d(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2D[TQint32]: ...
+) -> QuantizedDepthwiseConv2DOutputs[TQint32]: ...
 
 
 @overload
@@ -238,12 +262,13 @@ def quantized_depthwise_conv2d(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2D[UOutType]: ...
+) -> QuantizedDepthwiseConv2DOutputs[UOutType]: ...
 
 
+@explained
 def quantized_depthwise_conv2d(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -254,23 +279,53 @@ def quantized_depthwise_conv2d(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2D[UOutType]:
-    """`QuantizedDepthwiseConv2D.create` in the current scope, with
+    **_unknown: Never,
+) -> QuantizedDepthwiseConv2DOutputs[UOutType]:
+    """The outputs of `QuantizedDepthwiseConv2D.create` in the current scope, with
     QuantizedDepthwiseConv2D.Options as keywords.
     """
-    return QuantizedDepthwiseConv2D.create(
-        Scope.current(name),
-        input,
-        filter,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        strides,
-        padding,
-        QuantizedDepthwiseConv2D.Options(dilations=dilations),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedDepthwiseConv2D._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedDepthwiseConv2DOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedDepthwiseConv2DOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedDepthwiseConv2D",
+                    name,
+                    input,
+                    filter,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedDepthwiseConv2D._call(
+        name,
+        (input, filter, min_input, max_input, min_filter, max_filter),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +37,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedDepthwiseConv2DWithBias", "quantized_depthwise_conv2d_with_bias"]
+__all__ = [
+    "QuantizedDepthwiseConv2DWithBias",
+    "QuantizedDepthwiseConv2DWithBiasOutputs",
+    "quantized_depthwise_conv2d_with_bias",
+]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 Ufilter = TypeVar("Ufilter", bound="TQuantized", default="AnyDType")
@@ -50,6 +65,14 @@ class QuantizedDepthwiseConv2DWithBiasInputs(OpInputs):
     strides: tuple[int, ...]
     padding: Literal["SAME", "VALID"]
     dilations: tuple[int, ...]
+
+
+class QuantizedDepthwiseConv2DWithBiasOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedDepthwiseConv2DWithBias, as `quantized_depthwise_conv2d_with_bias` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
@@ -77,6 +100,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedDepthwiseConv2DWithBiasInputs
+    Outputs = QuantizedDepthwiseConv2DWithBiasOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedDepthwiseConv2DWithBias.
@@ -171,15 +195,15 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2DWithBias[UOutType] = (
-            QuantizedDepthwiseConv2DWithBias()
+        op: QuantizedDepthwiseConv2DWithBias[UOutType] = new(
+            QuantizedDepthwiseConv2DWithBias
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBias",
                     None,
                     input,
@@ -199,8 +223,8 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, bias, min_input, max_input, min_filter, max_filter),
@@ -210,7 +234,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
                 "padding": padding,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -230,10 +254,10 @@ def quantized_depthwise_conv2d_with_bias(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBias[TQint32]: ...
+) -> QuantizedDepthwiseConv2DWithBiasOutputs[TQint32]: ...
 
 
 @overload
@@ -248,12 +272,13 @@ def quantized_depthwise_conv2d_with_bias(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBias[UOutType]: ...
+) -> QuantizedDepthwiseConv2DWithBiasOutputs[UOutType]: ...
 
 
+@explained
 def quantized_depthwise_conv2d_with_bias(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -265,24 +290,54 @@ def quantized_depthwise_conv2d_with_bias(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBias[UOutType]:
-    """`QuantizedDepthwiseConv2DWithBias.create` in the current scope, with
-    QuantizedDepthwiseConv2DWithBias.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedDepthwiseConv2DWithBiasOutputs[UOutType]:
+    """The outputs of `QuantizedDepthwiseConv2DWithBias.create` in the current scope,
+    with QuantizedDepthwiseConv2DWithBias.Options as keywords.
     """
-    return QuantizedDepthwiseConv2DWithBias.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        strides,
-        padding,
-        QuantizedDepthwiseConv2DWithBias.Options(dilations=dilations),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedDepthwiseConv2DWithBias._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedDepthwiseConv2DWithBiasOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedDepthwiseConv2DWithBiasOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedDepthwiseConv2DWithBias",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedDepthwiseConv2DWithBias._call(
+        name,
+        (input, filter, bias, min_input, max_input, min_filter, max_filter),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQint32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQint32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedDepthwiseConv2DWithBiasAndRelu",
+    "QuantizedDepthwiseConv2DWithBiasAndReluOutputs",
     "quantized_depthwise_conv2d_with_bias_and_relu",
 ]
 
@@ -56,6 +68,14 @@ class QuantizedDepthwiseConv2DWithBiasAndReluInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedDepthwiseConv2DWithBiasAndReluOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedDepthwiseConv2DWithBiasAndRelu, as `quantized_depthwise_conv2d_with_bias_and_relu` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
     """TensorFlow's `QuantizedDepthwiseConv2DWithBiasAndRelu`: `input`, `filter`,
     `bias`, `min_input`, `max_input`, `min_filter`, `max_filter` -> `output`,
@@ -81,6 +101,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedDepthwiseConv2DWithBiasAndReluInputs
+    Outputs = QuantizedDepthwiseConv2DWithBiasAndReluOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedDepthwiseConv2DWithBiasAndRelu.
@@ -181,15 +202,15 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType] = (
-            QuantizedDepthwiseConv2DWithBiasAndRelu()
+        op: QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType] = new(
+            QuantizedDepthwiseConv2DWithBiasAndRelu
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBiasAndRelu",
                     None,
                     input,
@@ -211,8 +232,8 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter, bias, min_input, max_input, min_filter, max_filter),
@@ -223,7 +244,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -243,11 +264,11 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQint32] = TQint32,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndRelu[TQint32]: ...
+) -> QuantizedDepthwiseConv2DWithBiasAndReluOutputs[TQint32]: ...
 
 
 @overload
@@ -262,13 +283,14 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType]: ...
+) -> QuantizedDepthwiseConv2DWithBiasAndReluOutputs[UOutType]: ...
 
 
+@explained
 def quantized_depthwise_conv2d_with_bias_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -280,27 +302,58 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType]:
-    """`QuantizedDepthwiseConv2DWithBiasAndRelu.create` in the current scope, with
-    QuantizedDepthwiseConv2DWithBiasAndRelu.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedDepthwiseConv2DWithBiasAndReluOutputs[UOutType]:
+    """The outputs of `QuantizedDepthwiseConv2DWithBiasAndRelu.create` in the current
+    scope, with QuantizedDepthwiseConv2DWithBiasAndRelu.Options as keywords.
     """
-    return QuantizedDepthwiseConv2DWithBiasAndRelu.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        strides,
-        padding,
-        QuantizedDepthwiseConv2DWithBiasAndRelu.Options(
-            dilations=dilations, padding_list=padding_list
-        ),
-        out_type=out_type,
+    if _unknown:
+        raise QuantizedDepthwiseConv2DWithBiasAndRelu._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedDepthwiseConv2DWithBiasAndReluOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedDepthwiseConv2DWithBiasAndReluOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedDepthwiseConv2DWithBiasAndRelu",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedDepthwiseConv2DWithBiasAndRelu._call(
+        name,
+        (input, filter, bias, min_input, max_input, min_filter, max_filter),
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

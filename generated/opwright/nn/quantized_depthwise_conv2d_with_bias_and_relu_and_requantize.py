@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize",
+    "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs",
     "quantized_depthwise_conv2d_with_bias_and_relu_and_requantize",
 ]
 
@@ -65,6 +77,16 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeInputs(OpInputs):
     padding_list: tuple[int, ...]
 
 
+class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs(
+    NamedTuple, Generic[OutType]
+):
+    """Outputs of QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize, as `quantized_depthwise_conv2d_with_bias_and_relu_and_requantize` returns them."""
+
+    output: Output[OutType]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
+
+
 class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
     """TensorFlow's `QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize`: `input`,
     `filter`, `bias`, `min_input`, `max_input`, `min_filter`, `max_filter`,
@@ -94,6 +116,7 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeInputs
+    Outputs = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -203,15 +226,15 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType] = (
-            QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize()
+        op: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType] = new(
+            QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize",
                     None,
                     input,
@@ -235,8 +258,8 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
                     opts.padding_list,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -257,7 +280,7 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
                 "dilations": opts.dilations,
                 "padding_list": opts.padding_list,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -279,11 +302,11 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[TQuint8]: ...
+) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs[TQuint8]: ...
 
 
 @overload
@@ -300,13 +323,14 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType]: ...
+) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]: ...
 
 
+@explained
 def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],
@@ -320,30 +344,71 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
     *,
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
-    padding_list: Sequence[int] = default(()),
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType]:
-    """`QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.create` in the current
-    scope, with QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options as
-    keywords.
+    **_unknown: Never,
+) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]:
+    """The outputs of `QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.create`
+    in the current scope, with
+    QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options as keywords.
     """
-    return QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.create(
-        Scope.current(name),
-        input,
-        filter,
-        bias,
-        min_input,
-        max_input,
-        min_filter,
-        max_filter,
-        min_freezed_output,
-        max_freezed_output,
-        strides,
-        padding,
-        QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options(
-            dilations=dilations, padding_list=padding_list
+    if _unknown:
+        raise QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize",
+                    name,
+                    input,
+                    filter,
+                    bias,
+                    min_input,
+                    max_input,
+                    min_filter,
+                    max_filter,
+                    min_freezed_output,
+                    max_freezed_output,
+                    "out_type",
+                    as_dtype(out_type),
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                    "dilations",
+                    dilations,
+                    "padding_list",
+                    padding_list,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize._call(
+        name,
+        (
+            input,
+            filter,
+            bias,
+            min_input,
+            max_input,
+            min_filter,
+            max_filter,
+            min_freezed_output,
+            max_freezed_output,
         ),
-        out_type=out_type,
+        {
+            "out_type": out_type,
+            "strides": strides,
+            "padding": padding,
+            "dilations": dilations,
+            "padding_list": padding_list,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -22,7 +33,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizedInstanceNorm", "quantized_instance_norm"]
+__all__ = [
+    "QuantizedInstanceNorm",
+    "QuantizedInstanceNormOutputs",
+    "quantized_instance_norm",
+]
 
 T = TypeVar("T", bound="TQuantized", default="AnyDType")
 U = TypeVar("U", bound="TQuantized", default="AnyDType")
@@ -40,6 +55,14 @@ class QuantizedInstanceNormInputs(OpInputs, Generic[U]):
     given_y_max: float
     variance_epsilon: float
     min_separation: float
+
+
+class QuantizedInstanceNormOutputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizedInstanceNorm, as `quantized_instance_norm` returns them."""
+
+    y: Output[T]
+    y_min: Output[TFloat32]
+    y_max: Output[TFloat32]
 
 
 class QuantizedInstanceNorm(Op, Generic[T]):
@@ -62,6 +85,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
     y_min: Output[TFloat32]
     y_max: Output[TFloat32]
     Inputs = QuantizedInstanceNormInputs
+    Outputs = QuantizedInstanceNormOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedInstanceNorm.
@@ -143,13 +167,13 @@ class QuantizedInstanceNorm(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedInstanceNorm[U] = QuantizedInstanceNorm()
+        op: QuantizedInstanceNorm[U] = new(QuantizedInstanceNorm)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.y, op.y_min, op.y_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedInstanceNorm",
                     None,
                     x,
@@ -167,8 +191,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
                     opts.min_separation,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (x, x_min, x_max),
@@ -179,7 +203,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
                 "variance_epsilon": opts.variance_epsilon,
                 "min_separation": opts.min_separation,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -187,31 +211,62 @@ DEFAULTS = QuantizedInstanceNorm.Options()
 MERGE = QuantizedInstanceNorm.Options.merge
 
 
+@explained
 def quantized_instance_norm(
     x: Operand[U],
     x_min: Operand[TFloat32],
     x_max: Operand[TFloat32],
     *,
-    output_range_given: bool = default(False),
-    given_y_min: float = default(0.0),
-    given_y_max: float = default(0.0),
-    variance_epsilon: float = default(1e-05),
-    min_separation: float = default(0.001),
+    output_range_given: bool = False,
+    given_y_min: float = 0.0,
+    given_y_max: float = 0.0,
+    variance_epsilon: float = 1e-05,
+    min_separation: float = 0.001,
     name: str | None = None,
-) -> QuantizedInstanceNorm[U]:
-    """`QuantizedInstanceNorm.create` in the current scope, with
+    **_unknown: Never,
+) -> QuantizedInstanceNormOutputs[U]:
+    """The outputs of `QuantizedInstanceNorm.create` in the current scope, with
     QuantizedInstanceNorm.Options as keywords.
     """
-    return QuantizedInstanceNorm.create(
-        Scope.current(name),
-        x,
-        x_min,
-        x_max,
-        QuantizedInstanceNorm.Options(
-            output_range_given=output_range_given,
-            given_y_min=given_y_min,
-            given_y_max=given_y_max,
-            variance_epsilon=variance_epsilon,
-            min_separation=min_separation,
-        ),
+    if _unknown:
+        raise QuantizedInstanceNorm._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedInstanceNormOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizedInstanceNormOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedInstanceNorm",
+                    name,
+                    x,
+                    x_min,
+                    x_max,
+                    "output_range_given",
+                    flags[output_range_given],
+                    "given_y_min",
+                    given_y_min,
+                    "given_y_max",
+                    given_y_max,
+                    "variance_epsilon",
+                    variance_epsilon,
+                    "min_separation",
+                    min_separation,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedInstanceNorm._call(
+        name,
+        (x, x_min, x_max),
+        {
+            "output_range_given": output_range_given,
+            "given_y_min": given_y_min,
+            "given_y_max": given_y_max,
+            "variance_epsilon": variance_epsilon,
+            "min_separation": min_separation,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedMaxPool", "quantized_max_pool"]
+__all__ = ["QuantizedMaxPool", "QuantizedMaxPoolOutputs", "quantized_max_pool"]
 
 T = TypeVar("T", bound="TQuantized", default="AnyDType")
 U = TypeVar("U", bound="TQuantized", default="AnyDType")
@@ -38,6 +47,14 @@ class QuantizedMaxPoolInputs(OpInputs, Generic[U]):
     ksize: tuple[int, ...]
     strides: tuple[int, ...]
     padding: Literal["SAME", "VALID"]
+
+
+class QuantizedMaxPoolOutputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizedMaxPool, as `quantized_max_pool` returns them."""
+
+    output: Output[T]
+    min_output: Output[TFloat32]
+    max_output: Output[TFloat32]
 
 
 class QuantizedMaxPool(Op, Generic[T]):
@@ -60,6 +77,7 @@ class QuantizedMaxPool(Op, Generic[T]):
     min_output: Output[TFloat32]
     max_output: Output[TFloat32]
     Inputs = QuantizedMaxPoolInputs
+    Outputs = QuantizedMaxPoolOutputs
 
     @property
     def inputs(self) -> QuantizedMaxPoolInputs[T]:
@@ -89,12 +107,12 @@ class QuantizedMaxPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMaxPool[U] = QuantizedMaxPool()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedMaxPool[U] = new(QuantizedMaxPool)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min_output, op.max_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMaxPool",
                     None,
                     input,
@@ -108,16 +126,17 @@ class QuantizedMaxPool(Op, Generic[T]):
                     padding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, min_input, max_input),
             {"ksize": ksize, "strides": strides, "padding": padding},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def quantized_max_pool(
     input: Operand[U],
     min_input: Operand[TFloat32],
@@ -127,8 +146,38 @@ def quantized_max_pool(
     padding: Literal["SAME", "VALID"],
     *,
     name: str | None = None,
-) -> QuantizedMaxPool[U]:
-    """`QuantizedMaxPool.create` in the current scope."""
-    return QuantizedMaxPool.create(
-        Scope.current(name), input, min_input, max_input, ksize, strides, padding
+    **_unknown: Never,
+) -> QuantizedMaxPoolOutputs[U]:
+    """The outputs of `QuantizedMaxPool.create` in the current scope."""
+    if _unknown:
+        raise QuantizedMaxPool._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedMaxPoolOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizedMaxPoolOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedMaxPool",
+                    name,
+                    input,
+                    min_input,
+                    max_input,
+                    "ksize",
+                    ksize,
+                    "strides",
+                    strides,
+                    "padding",
+                    padding,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMaxPool._call(
+        name,
+        (input, min_input, max_input),
+        {"ksize": ksize, "strides": strides, "padding": padding},
+        fast_path_error,
     )
+    return _result

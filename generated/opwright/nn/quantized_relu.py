@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedRelu", "quantized_relu"]
+__all__ = ["QuantizedRelu", "QuantizedReluOutputs", "quantized_relu"]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
@@ -37,6 +47,14 @@ class QuantizedReluInputs(OpInputs):
     max_features: Output[TFloat32]
     Tinput: DType
     out_type: DType
+
+
+class QuantizedReluOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedRelu, as `quantized_relu` returns them."""
+
+    activations: Output[OutType]
+    min_activations: Output[TFloat32]
+    max_activations: Output[TFloat32]
 
 
 class QuantizedRelu(Op, Generic[OutType]):
@@ -61,6 +79,7 @@ class QuantizedRelu(Op, Generic[OutType]):
     min_activations: Output[TFloat32]
     max_activations: Output[TFloat32]
     Inputs = QuantizedReluInputs
+    Outputs = QuantizedReluOutputs
 
     @property
     def inputs(self) -> QuantizedReluInputs:
@@ -110,12 +129,12 @@ class QuantizedRelu(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedRelu[UOutType] = QuantizedRelu()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedRelu[UOutType] = new(QuantizedRelu)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.activations, op.min_activations, op.max_activations = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedRelu",
                     None,
                     features,
@@ -125,13 +144,13 @@ class QuantizedRelu(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (features, min_features, max_features),
             {"out_type": out_type},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -143,7 +162,7 @@ def quantized_relu(
     *,
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedRelu[TQuint8]: ...
+) -> QuantizedReluOutputs[TQuint8]: ...
 
 
 @overload
@@ -154,9 +173,10 @@ def quantized_relu(
     *,
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedRelu[UOutType]: ...
+) -> QuantizedReluOutputs[UOutType]: ...
 
 
+@explained
 def quantized_relu(
     features: Operand[Uinput],
     min_features: Operand[TFloat32],
@@ -164,8 +184,34 @@ def quantized_relu(
     *,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedRelu[UOutType]:
-    """`QuantizedRelu.create` in the current scope."""
-    return QuantizedRelu.create(
-        Scope.current(name), features, min_features, max_features, out_type=out_type
+    **_unknown: Never,
+) -> QuantizedReluOutputs[UOutType]:
+    """The outputs of `QuantizedRelu.create` in the current scope."""
+    if _unknown:
+        raise QuantizedRelu._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedReluOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedReluOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedRelu",
+                    name,
+                    features,
+                    min_features,
+                    max_features,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedRelu._call(
+        name,
+        (features, min_features, max_features),
+        {"out_type": out_type},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedRelu6", "quantized_relu6"]
+__all__ = ["QuantizedRelu6", "QuantizedRelu6Outputs", "quantized_relu6"]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
@@ -37,6 +47,14 @@ class QuantizedRelu6Inputs(OpInputs):
     max_features: Output[TFloat32]
     Tinput: DType
     out_type: DType
+
+
+class QuantizedRelu6Outputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedRelu6, as `quantized_relu6` returns them."""
+
+    activations: Output[OutType]
+    min_activations: Output[TFloat32]
+    max_activations: Output[TFloat32]
 
 
 class QuantizedRelu6(Op, Generic[OutType]):
@@ -61,6 +79,7 @@ class QuantizedRelu6(Op, Generic[OutType]):
     min_activations: Output[TFloat32]
     max_activations: Output[TFloat32]
     Inputs = QuantizedRelu6Inputs
+    Outputs = QuantizedRelu6Outputs
 
     @property
     def inputs(self) -> QuantizedRelu6Inputs:
@@ -110,12 +129,12 @@ class QuantizedRelu6(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedRelu6[UOutType] = QuantizedRelu6()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedRelu6[UOutType] = new(QuantizedRelu6)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.activations, op.min_activations, op.max_activations = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedRelu6",
                     None,
                     features,
@@ -125,13 +144,13 @@ class QuantizedRelu6(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (features, min_features, max_features),
             {"out_type": out_type},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -143,7 +162,7 @@ def quantized_relu6(
     *,
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedRelu6[TQuint8]: ...
+) -> QuantizedRelu6Outputs[TQuint8]: ...
 
 
 @overload
@@ -154,9 +173,10 @@ def quantized_relu6(
     *,
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedRelu6[UOutType]: ...
+) -> QuantizedRelu6Outputs[UOutType]: ...
 
 
+@explained
 def quantized_relu6(
     features: Operand[Uinput],
     min_features: Operand[TFloat32],
@@ -164,8 +184,34 @@ def quantized_relu6(
     *,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedRelu6[UOutType]:
-    """`QuantizedRelu6.create` in the current scope."""
-    return QuantizedRelu6.create(
-        Scope.current(name), features, min_features, max_features, out_type=out_type
+    **_unknown: Never,
+) -> QuantizedRelu6Outputs[UOutType]:
+    """The outputs of `QuantizedRelu6.create` in the current scope."""
+    if _unknown:
+        raise QuantizedRelu6._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedRelu6Outputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedRelu6Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedRelu6",
+                    name,
+                    features,
+                    min_features,
+                    max_features,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedRelu6._call(
+        name,
+        (features, min_features, max_features),
+        {"out_type": out_type},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizedReluX", "quantized_relu_x"]
+__all__ = ["QuantizedReluX", "QuantizedReluXOutputs", "quantized_relu_x"]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
@@ -38,6 +48,14 @@ class QuantizedReluXInputs(OpInputs):
     max_features: Output[TFloat32]
     Tinput: DType
     out_type: DType
+
+
+class QuantizedReluXOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizedReluX, as `quantized_relu_x` returns them."""
+
+    activations: Output[OutType]
+    min_activations: Output[TFloat32]
+    max_activations: Output[TFloat32]
 
 
 class QuantizedReluX(Op, Generic[OutType]):
@@ -62,6 +80,7 @@ class QuantizedReluX(Op, Generic[OutType]):
     min_activations: Output[TFloat32]
     max_activations: Output[TFloat32]
     Inputs = QuantizedReluXInputs
+    Outputs = QuantizedReluXOutputs
 
     @property
     def inputs(self) -> QuantizedReluXInputs:
@@ -115,12 +134,12 @@ class QuantizedReluX(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedReluX[UOutType] = QuantizedReluX()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedReluX[UOutType] = new(QuantizedReluX)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.activations, op.min_activations, op.max_activations = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedReluX",
                     None,
                     features,
@@ -131,13 +150,13 @@ class QuantizedReluX(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (features, max_value, min_features, max_features),
             {"out_type": out_type},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -150,7 +169,7 @@ def quantized_relu_x(
     *,
     out_type: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedReluX[TQuint8]: ...
+) -> QuantizedReluXOutputs[TQuint8]: ...
 
 
 @overload
@@ -162,9 +181,10 @@ def quantized_relu_x(
     *,
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> QuantizedReluX[UOutType]: ...
+) -> QuantizedReluXOutputs[UOutType]: ...
 
 
+@explained
 def quantized_relu_x(
     features: Operand[Uinput],
     max_value: Operand[TFloat32],
@@ -173,13 +193,35 @@ def quantized_relu_x(
     *,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedReluX[UOutType]:
-    """`QuantizedReluX.create` in the current scope."""
-    return QuantizedReluX.create(
-        Scope.current(name),
-        features,
-        max_value,
-        min_features,
-        max_features,
-        out_type=out_type,
+    **_unknown: Never,
+) -> QuantizedReluXOutputs[UOutType]:
+    """The outputs of `QuantizedReluX.create` in the current scope."""
+    if _unknown:
+        raise QuantizedReluX._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedReluXOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizedReluXOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedReluX",
+                    name,
+                    features,
+                    max_value,
+                    min_features,
+                    max_features,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedReluX._call(
+        name,
+        (features, max_value, min_features, max_features),
+        {"out_type": out_type},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TQint8, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TQint8, TReal
 
 __all__ = ["Relu", "relu"]
 
@@ -26,7 +35,7 @@ class ReluInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Relu(Op, Generic[T]):
+class Relu(TensorOp[T]):
     """TensorFlow's `Relu`: `features` -> `activations`.
 
     TensorFlow's own text: `Relu.tensorflow_doc()`.
@@ -47,9 +56,6 @@ class Relu(Op, Generic[T]):
     def inputs(self) -> ReluInputs[T]:
         return ReluInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.activations
-
     @staticmethod
     def create(scope: Scope, features: Operand[U]) -> Relu[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -61,17 +67,31 @@ class Relu(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Relu[U] = Relu()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.activations = execute(context._context, "Relu", None, features)
+        op: Relu[U] = new(Relu)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.activations = execute(context[CURRENT], "Relu", None, features)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features,), {}, fast_path_error)
 
 
-def relu(features: Operand[U], *, name: str | None = None) -> Relu[U]:
-    """`Relu.create` in the current scope."""
-    return Relu.create(Scope.current(name), features)
+@explained
+def relu(
+    features: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`activations` of `Relu.create` in the current scope."""
+    if _unknown:
+        raise Relu._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Relu", name, features)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Relu._call(name, (features,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TReal,
+    )
 
 __all__ = ["ReluGrad", "relu_grad"]
 
@@ -27,7 +43,7 @@ class ReluGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class ReluGrad(Op, Generic[T]):
+class ReluGrad(TensorOp[T]):
     """TensorFlow's `ReluGrad`: `gradients`, `features` -> `backprops`.
 
     TensorFlow's own text: `ReluGrad.tensorflow_doc()`.
@@ -48,12 +64,9 @@ class ReluGrad(Op, Generic[T]):
     def inputs(self) -> ReluGradInputs[T]:
         return ReluGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.backprops
-
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: Operand[U]
+        scope: Scope, gradients: Operand[U], features: SameOperand[U]
     ) -> ReluGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -65,21 +78,37 @@ class ReluGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReluGrad[U] = ReluGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ReluGrad[U] = new(ReluGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops = execute(
-                    context._context, "ReluGrad", None, gradients, features
+                    context[CURRENT], "ReluGrad", None, gradients, features
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (gradients, features), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (gradients, features), {}, fast_path_error)
 
 
+@explained
 def relu_grad(
-    gradients: Operand[U], features: Operand[U], *, name: str | None = None
-) -> ReluGrad[U]:
-    """`ReluGrad.create` in the current scope."""
-    return ReluGrad.create(Scope.current(name), gradients, features)
+    gradients: Operand[U],
+    features: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`backprops` of `ReluGrad.create` in the current scope."""
+    if _unknown:
+        raise ReluGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ReluGrad", name, gradients, features)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReluGrad._call(name, (gradients, features), {}, fast_path_error)
+    return _result

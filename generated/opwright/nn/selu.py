@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Selu", "selu"]
 
@@ -26,7 +35,7 @@ class SeluInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Selu(Op, Generic[T]):
+class Selu(TensorOp[T]):
     """TensorFlow's `Selu`: `features` -> `activations`.
 
     TensorFlow's own text: `Selu.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Selu(Op, Generic[T]):
     def inputs(self) -> SeluInputs[T]:
         return SeluInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.activations
-
     @staticmethod
     def create(scope: Scope, features: Operand[U]) -> Selu[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class Selu(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Selu[U] = Selu()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.activations = execute(context._context, "Selu", None, features)
+        op: Selu[U] = new(Selu)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.activations = execute(context[CURRENT], "Selu", None, features)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features,), {}, fast_path_error)
 
 
-def selu(features: Operand[U], *, name: str | None = None) -> Selu[U]:
-    """`Selu.create` in the current scope."""
-    return Selu.create(Scope.current(name), features)
+@explained
+def selu(
+    features: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`activations` of `Selu.create` in the current scope."""
+    if _unknown:
+        raise Selu._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Selu", name, features)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Selu._call(name, (features,), {}, fast_path_error)
+    return _result

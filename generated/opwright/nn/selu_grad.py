@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["SeluGrad", "selu_grad"]
 
@@ -27,7 +43,7 @@ class SeluGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SeluGrad(Op, Generic[T]):
+class SeluGrad(TensorOp[T]):
     """TensorFlow's `SeluGrad`: `gradients`, `outputs` -> `backprops`.
 
     TensorFlow's own text: `SeluGrad.tensorflow_doc()`.
@@ -47,11 +63,10 @@ class SeluGrad(Op, Generic[T]):
     def inputs(self) -> SeluGradInputs[T]:
         return SeluGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.backprops
-
     @staticmethod
-    def create(scope: Scope, gradients: Operand[U], outputs: Operand[U]) -> SeluGrad[U]:
+    def create(
+        scope: Scope, gradients: Operand[U], outputs: SameOperand[U]
+    ) -> SeluGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,21 +77,37 @@ class SeluGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SeluGrad[U] = SeluGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SeluGrad[U] = new(SeluGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops = execute(
-                    context._context, "SeluGrad", None, gradients, outputs
+                    context[CURRENT], "SeluGrad", None, gradients, outputs
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (gradients, outputs), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (gradients, outputs), {}, fast_path_error)
 
 
+@explained
 def selu_grad(
-    gradients: Operand[U], outputs: Operand[U], *, name: str | None = None
-) -> SeluGrad[U]:
-    """`SeluGrad.create` in the current scope."""
-    return SeluGrad.create(Scope.current(name), gradients, outputs)
+    gradients: Operand[U],
+    outputs: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`backprops` of `SeluGrad.create` in the current scope."""
+    if _unknown:
+        raise SeluGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SeluGrad", name, gradients, outputs)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SeluGrad._call(name, (gradients, outputs), {}, fast_path_error)
+    return _result

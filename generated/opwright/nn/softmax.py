@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Softmax", "softmax"]
 
@@ -26,7 +35,7 @@ class SoftmaxInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Softmax(Op, Generic[T]):
+class Softmax(TensorOp[T]):
     """TensorFlow's `Softmax`: `logits` -> `softmax`.
 
     TensorFlow's own text: `Softmax.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Softmax(Op, Generic[T]):
     def inputs(self) -> SoftmaxInputs[T]:
         return SoftmaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.softmax
-
     @staticmethod
     def create(scope: Scope, logits: Operand[U]) -> Softmax[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class Softmax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Softmax[U] = Softmax()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.softmax = execute(context._context, "Softmax", None, logits)
+        op: Softmax[U] = new(Softmax)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.softmax = execute(context[CURRENT], "Softmax", None, logits)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (logits,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (logits,), {}, fast_path_error)
 
 
-def softmax(logits: Operand[U], *, name: str | None = None) -> Softmax[U]:
-    """`Softmax.create` in the current scope."""
-    return Softmax.create(Scope.current(name), logits)
+@explained
+def softmax(
+    logits: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`softmax` of `Softmax.create` in the current scope."""
+    if _unknown:
+        raise Softmax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Softmax", name, logits)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Softmax._call(name, (logits,), {}, fast_path_error)
+    return _result

@@ -5,15 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
-__all__ = ["SoftmaxCrossEntropyWithLogits", "softmax_cross_entropy_with_logits"]
+__all__ = [
+    "SoftmaxCrossEntropyWithLogits",
+    "SoftmaxCrossEntropyWithLogitsOutputs",
+    "softmax_cross_entropy_with_logits",
+]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -25,6 +45,13 @@ class SoftmaxCrossEntropyWithLogitsInputs(OpInputs, Generic[U]):
     features: Output[U]
     labels: Output[U]
     T: DType
+
+
+class SoftmaxCrossEntropyWithLogitsOutputs(NamedTuple, Generic[T]):
+    """Outputs of SoftmaxCrossEntropyWithLogits, as `softmax_cross_entropy_with_logits` returns them."""
+
+    loss: Output[T]
+    backprop: Output[T]
 
 
 class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
@@ -45,6 +72,7 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
     loss: Output[T]
     backprop: Output[T]
     Inputs = SoftmaxCrossEntropyWithLogitsInputs
+    Outputs = SoftmaxCrossEntropyWithLogitsOutputs
 
     @property
     def inputs(self) -> SoftmaxCrossEntropyWithLogitsInputs[T]:
@@ -52,7 +80,7 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, features: Operand[U], labels: Operand[U]
+        scope: Scope, features: Operand[U], labels: SameOperand[U]
     ) -> SoftmaxCrossEntropyWithLogits[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,25 +92,51 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SoftmaxCrossEntropyWithLogits[U] = SoftmaxCrossEntropyWithLogits()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SoftmaxCrossEntropyWithLogits[U] = new(SoftmaxCrossEntropyWithLogits)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.loss, op.backprop = execute(
-                    context._context,
+                    context[CURRENT],
                     "SoftmaxCrossEntropyWithLogits",
                     None,
                     features,
                     labels,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features, labels), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features, labels), {}, fast_path_error)
 
 
+@explained
 def softmax_cross_entropy_with_logits(
-    features: Operand[U], labels: Operand[U], *, name: str | None = None
-) -> SoftmaxCrossEntropyWithLogits[U]:
-    """`SoftmaxCrossEntropyWithLogits.create` in the current scope."""
-    return SoftmaxCrossEntropyWithLogits.create(Scope.current(name), features, labels)
+    features: Operand[U],
+    labels: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> SoftmaxCrossEntropyWithLogitsOutputs[U]:
+    """The outputs of `SoftmaxCrossEntropyWithLogits.create` in the current scope."""
+    if _unknown:
+        raise SoftmaxCrossEntropyWithLogits._unknown(_unknown)
+    fast_path_error = None
+    _result: SoftmaxCrossEntropyWithLogitsOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SoftmaxCrossEntropyWithLogitsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SoftmaxCrossEntropyWithLogits",
+                    name,
+                    features,
+                    labels,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SoftmaxCrossEntropyWithLogits._call(
+        name, (features, labels), {}, fast_path_error
+    )
+    return _result

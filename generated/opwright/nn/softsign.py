@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Softsign", "softsign"]
 
@@ -26,7 +35,7 @@ class SoftsignInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Softsign(Op, Generic[T]):
+class Softsign(TensorOp[T]):
     """TensorFlow's `Softsign`: `features` -> `activations`.
 
     TensorFlow's own text: `Softsign.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Softsign(Op, Generic[T]):
     def inputs(self) -> SoftsignInputs[T]:
         return SoftsignInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.activations
-
     @staticmethod
     def create(scope: Scope, features: Operand[U]) -> Softsign[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class Softsign(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Softsign[U] = Softsign()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.activations = execute(context._context, "Softsign", None, features)
+        op: Softsign[U] = new(Softsign)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.activations = execute(context[CURRENT], "Softsign", None, features)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features,), {}, fast_path_error)
 
 
-def softsign(features: Operand[U], *, name: str | None = None) -> Softsign[U]:
-    """`Softsign.create` in the current scope."""
-    return Softsign.create(Scope.current(name), features)
+@explained
+def softsign(
+    features: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`activations` of `Softsign.create` in the current scope."""
+    if _unknown:
+        raise Softsign._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Softsign", name, features)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Softsign._call(name, (features,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["SoftsignGrad", "softsign_grad"]
 
@@ -27,7 +43,7 @@ class SoftsignGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SoftsignGrad(Op, Generic[T]):
+class SoftsignGrad(TensorOp[T]):
     """TensorFlow's `SoftsignGrad`: `gradients`, `features` -> `backprops`.
 
     TensorFlow's own text: `SoftsignGrad.tensorflow_doc()`.
@@ -47,12 +63,9 @@ class SoftsignGrad(Op, Generic[T]):
     def inputs(self) -> SoftsignGradInputs[T]:
         return SoftsignGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.backprops
-
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: Operand[U]
+        scope: Scope, gradients: Operand[U], features: SameOperand[U]
     ) -> SoftsignGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,21 +77,39 @@ class SoftsignGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SoftsignGrad[U] = SoftsignGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SoftsignGrad[U] = new(SoftsignGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops = execute(
-                    context._context, "SoftsignGrad", None, gradients, features
+                    context[CURRENT], "SoftsignGrad", None, gradients, features
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (gradients, features), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (gradients, features), {}, fast_path_error)
 
 
+@explained
 def softsign_grad(
-    gradients: Operand[U], features: Operand[U], *, name: str | None = None
-) -> SoftsignGrad[U]:
-    """`SoftsignGrad.create` in the current scope."""
-    return SoftsignGrad.create(Scope.current(name), gradients, features)
+    gradients: Operand[U],
+    features: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`backprops` of `SoftsignGrad.create` in the current scope."""
+    if _unknown:
+        raise SoftsignGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "SoftsignGrad", name, gradients, features
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SoftsignGrad._call(name, (gradients, features), {}, fast_path_error)
+    return _result

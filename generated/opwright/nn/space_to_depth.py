@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["SpaceToDepth", "space_to_depth"]
@@ -30,7 +40,7 @@ class SpaceToDepthInputs(OpInputs, Generic[U]):
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"]
 
 
-class SpaceToDepth(Op, Generic[T]):
+class SpaceToDepth(TensorOp[T]):
     """TensorFlow's `SpaceToDepth`: `input` -> `output`.
 
     TensorFlow's own text: `SpaceToDepth.tensorflow_doc()`.
@@ -70,12 +80,9 @@ class SpaceToDepth(Op, Generic[T]):
     def inputs(self) -> SpaceToDepthInputs[T]:
         return SpaceToDepthInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], block_size: int, *options: Options
+        scope: Scope, input: AnyOperand[U], block_size: int, *options: Options
     ) -> SpaceToDepth[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -88,13 +95,13 @@ class SpaceToDepth(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SpaceToDepth[U] = SpaceToDepth()
+        op: SpaceToDepth[U] = new(SpaceToDepth)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SpaceToDepth",
                     None,
                     input,
@@ -104,13 +111,13 @@ class SpaceToDepth(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"block_size": block_size, "data_format": opts.data_format},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -118,19 +125,41 @@ DEFAULTS = SpaceToDepth.Options()
 MERGE = SpaceToDepth.Options.merge
 
 
+@explained
 def space_to_depth(
-    input: Operand[U],
+    input: AnyOperand[U],
     block_size: int,
     *,
-    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
-) -> SpaceToDepth[U]:
-    """`SpaceToDepth.create` in the current scope, with SpaceToDepth.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SpaceToDepth.create` in the current scope, with
+    SpaceToDepth.Options as keywords.
     """
-    return SpaceToDepth.create(
-        Scope.current(name),
-        input,
-        block_size,
-        SpaceToDepth.Options(data_format=data_format),
+    if _unknown:
+        raise SpaceToDepth._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SpaceToDepth",
+                name,
+                input,
+                "block_size",
+                block_size,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SpaceToDepth._call(
+        name,
+        (input,),
+        {"block_size": block_size, "data_format": data_format},
+        fast_path_error,
     )
+    return _result

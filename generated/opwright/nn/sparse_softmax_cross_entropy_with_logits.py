@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SparseSoftmaxCrossEntropyWithLogits",
+    "SparseSoftmaxCrossEntropyWithLogitsOutputs",
     "sparse_softmax_cross_entropy_with_logits",
 ]
 
@@ -37,6 +47,13 @@ class SparseSoftmaxCrossEntropyWithLogitsInputs(OpInputs, Generic[U]):
     labels: Output[AnyDType]
     T: DType
     Tlabels: DType
+
+
+class SparseSoftmaxCrossEntropyWithLogitsOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseSoftmaxCrossEntropyWithLogits, as `sparse_softmax_cross_entropy_with_logits` returns them."""
+
+    loss: Output[T]
+    backprop: Output[T]
 
 
 class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
@@ -59,6 +76,7 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
     loss: Output[T]
     backprop: Output[T]
     Inputs = SparseSoftmaxCrossEntropyWithLogitsInputs
+    Outputs = SparseSoftmaxCrossEntropyWithLogitsOutputs
 
     @property
     def inputs(self) -> SparseSoftmaxCrossEntropyWithLogitsInputs[T]:
@@ -78,29 +96,55 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSoftmaxCrossEntropyWithLogits[U] = (
-            SparseSoftmaxCrossEntropyWithLogits()
+        op: SparseSoftmaxCrossEntropyWithLogits[U] = new(
+            SparseSoftmaxCrossEntropyWithLogits
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.loss, op.backprop = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSoftmaxCrossEntropyWithLogits",
                     None,
                     features,
                     labels,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (features, labels), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (features, labels), {}, fast_path_error)
 
 
+@explained
 def sparse_softmax_cross_entropy_with_logits(
-    features: Operand[U], labels: Operand[Ulabels], *, name: str | None = None
-) -> SparseSoftmaxCrossEntropyWithLogits[U]:
-    """`SparseSoftmaxCrossEntropyWithLogits.create` in the current scope."""
-    return SparseSoftmaxCrossEntropyWithLogits.create(
-        Scope.current(name), features, labels
+    features: Operand[U],
+    labels: Operand[Ulabels],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> SparseSoftmaxCrossEntropyWithLogitsOutputs[U]:
+    """The outputs of `SparseSoftmaxCrossEntropyWithLogits.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise SparseSoftmaxCrossEntropyWithLogits._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseSoftmaxCrossEntropyWithLogitsOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseSoftmaxCrossEntropyWithLogitsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseSoftmaxCrossEntropyWithLogits",
+                    name,
+                    features,
+                    labels,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSoftmaxCrossEntropyWithLogits._call(
+        name, (features, labels), {}, fast_path_error
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInt32, TReal
     from typing_extensions import Self
 
-__all__ = ["TopK", "top_k"]
+__all__ = ["TopK", "TopKOutputs", "top_k"]
 
 T = TypeVar("T", bound="TReal", default="AnyDType")
 U = TypeVar("U", bound="TReal", default="AnyDType")
@@ -28,6 +39,13 @@ class TopKInputs(OpInputs, Generic[U]):
     k: int
     sorted: bool
     T: DType
+
+
+class TopKOutputs(NamedTuple, Generic[T]):
+    """Outputs of TopK, as `top_k` returns them."""
+
+    values: Output[T]
+    indices: Output[TInt32]
 
 
 class TopK(Op, Generic[T]):
@@ -50,6 +68,7 @@ class TopK(Op, Generic[T]):
     values: Output[T]
     indices: Output[TInt32]
     Inputs = TopKInputs
+    Outputs = TopKOutputs
 
     class Options(OpOptions):
         """Optional attributes of TopK.
@@ -91,18 +110,20 @@ class TopK(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TopK[U] = TopK()
+        op: TopK[U] = new(TopK)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.values, op.indices = execute(
-                    context._context, "TopK", None, input, "k", k, "sorted", opts.sorted
+                    context[CURRENT], "TopK", None, input, "k", k, "sorted", opts.sorted
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"k": k, "sorted": opts.sorted}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input,), {"k": k, "sorted": opts.sorted}, fast_path_error
+        )
 
 
 DEFAULTS = TopK.Options()
@@ -112,8 +133,38 @@ MERGE = TopK.Options.merge
 @deprecated(
     "TopK was removed in GraphDef version 7. Use TopKV2 instead.", category=None
 )
+@explained
 def top_k(
-    input: Operand[U], k: int, *, sorted: bool = default(True), name: str | None = None
-) -> TopK[U]:
-    """`TopK.create` in the current scope, with TopK.Options as keywords."""
-    return TopK.create(Scope.current(name), input, k, TopK.Options(sorted=sorted))
+    input: Operand[U],
+    k: int,
+    *,
+    sorted: bool = True,
+    name: str | None = None,
+    **_unknown: Never,
+) -> TopKOutputs[U]:
+    """The outputs of `TopK.create` in the current scope, with TopK.Options as
+    keywords.
+    """
+    if _unknown:
+        raise TopK._unknown(_unknown)
+    fast_path_error = None
+    _result: TopKOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = TopKOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "TopK",
+                    name,
+                    input,
+                    "k",
+                    k,
+                    "sorted",
+                    flags[sorted],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TopK._call(name, (input,), {"k": k, "sorted": sorted}, fast_path_error)
+    return _result

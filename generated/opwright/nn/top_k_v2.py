@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt32,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -25,7 +37,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["TopKV2", "top_k_v2"]
+__all__ = ["TopKV2", "TopKV2Outputs", "top_k_v2"]
 
 T = TypeVar("T", bound="TReal", default="AnyDType")
 U = TypeVar("U", bound="TReal", default="AnyDType")
@@ -43,6 +55,13 @@ class TopKV2Inputs(OpInputs, Generic[U]):
     T: DType
     Tk: DType
     index_type: DType
+
+
+class TopKV2Outputs(NamedTuple, Generic[T, IndexType]):
+    """Outputs of TopKV2, as `top_k_v2` returns them."""
+
+    values: Output[T]
+    indices: Output[IndexType]
 
 
 class TopKV2(Op, Generic[T, IndexType]):
@@ -67,6 +86,7 @@ class TopKV2(Op, Generic[T, IndexType]):
     values: Output[T]
     indices: Output[IndexType]
     Inputs = TopKV2Inputs
+    Outputs = TopKV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of TopKV2.
@@ -132,13 +152,13 @@ class TopKV2(Op, Generic[T, IndexType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TopKV2[U, UIndexType] = TopKV2()
+        op: TopKV2[U, UIndexType] = new(TopKV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.values, op.indices = execute(
-                    context._context,
+                    context[CURRENT],
                     "TopKV2",
                     None,
                     input,
@@ -149,13 +169,13 @@ class TopKV2(Op, Generic[T, IndexType]):
                     as_dtype(index_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, k),
             {"sorted": opts.sorted, "index_type": index_type},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -168,10 +188,10 @@ def top_k_v2(
     input: Operand[U],
     k: Operand[Uk],
     *,
-    sorted: bool = default(True),
+    sorted: bool = True,
     index_type: type[TInt32] = TInt32,
     name: str | None = None,
-) -> TopKV2[U, TInt32]: ...
+) -> TopKV2Outputs[U, TInt32]: ...
 
 
 @overload
@@ -179,25 +199,48 @@ def top_k_v2(
     input: Operand[U],
     k: Operand[Uk],
     *,
-    sorted: bool = default(True),
+    sorted: bool = True,
     index_type: type[UIndexType] | DTypeLike,
     name: str | None = None,
-) -> TopKV2[U, UIndexType]: ...
+) -> TopKV2Outputs[U, UIndexType]: ...
 
 
+@explained
 def top_k_v2(
     input: Operand[U],
     k: Operand[Uk],
     *,
-    sorted: bool = default(True),
+    sorted: bool = True,
     index_type: type[UIndexType] | DTypeLike = "int32",
     name: str | None = None,
-) -> TopKV2[U, UIndexType]:
-    """`TopKV2.create` in the current scope, with TopKV2.Options as keywords."""
-    return TopKV2.create(
-        Scope.current(name),
-        input,
-        k,
-        TopKV2.Options(sorted=sorted),
-        index_type=index_type,
+    **_unknown: Never,
+) -> TopKV2Outputs[U, UIndexType]:
+    """The outputs of `TopKV2.create` in the current scope, with TopKV2.Options as
+    keywords.
+    """
+    if _unknown:
+        raise TopKV2._unknown(_unknown)
+    fast_path_error = None
+    _result: TopKV2Outputs[U, UIndexType]
+    if executing_eagerly():
+        try:
+            _result = TopKV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "TopKV2",
+                    name,
+                    input,
+                    k,
+                    "sorted",
+                    flags[sorted],
+                    "index_type",
+                    as_dtype(index_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TopKV2._call(
+        name, (input, k), {"sorted": sorted, "index_type": index_type}, fast_path_error
     )
+    return _result

@@ -3,24 +3,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TFloat32,
         TInt32,
@@ -68,7 +79,7 @@ class UniformQuantizedConvolutionInputs(OpInputs):
     output_quantization_max_val: int
 
 
-class UniformQuantizedConvolution(Op, Generic[Tout]):
+class UniformQuantizedConvolution(TensorOp[Tout]):
     """TensorFlow's `UniformQuantizedConvolution`: `lhs`, `rhs`, `lhs_scales`,
     `lhs_zero_points`, `rhs_scales`, `rhs_zero_points`, `output_scales`,
     `output_zero_points` -> `output`.
@@ -188,14 +199,11 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
     def inputs(self) -> UniformQuantizedConvolutionInputs:
         return UniformQuantizedConvolutionInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         lhs: Operand[Uin],
-        rhs: Operand[Uin],
+        rhs: SameOperand[Uin],
         lhs_scales: Operand[TFloat32],
         lhs_zero_points: Operand[TInt32],
         rhs_scales: Operand[TFloat32],
@@ -237,13 +245,13 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedConvolution[Uout] = UniformQuantizedConvolution()
+        op: UniformQuantizedConvolution[Uout] = new(UniformQuantizedConvolution)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformQuantizedConvolution",
                     None,
                     lhs,
@@ -292,8 +300,8 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
                     output_quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -326,7 +334,7 @@ class UniformQuantizedConvolution(Op, Generic[Tout]):
                 "output_quantization_min_val": output_quantization_min_val,
                 "output_quantization_max_val": output_quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -334,9 +342,10 @@ DEFAULTS = UniformQuantizedConvolution.Options()
 MERGE = UniformQuantizedConvolution.Options.merge
 
 
+@explained
 def uniform_quantized_convolution(
     lhs: Operand[Uin],
-    rhs: Operand[Uin],
+    rhs: SameOperand[Uin],
     lhs_scales: Operand[TFloat32],
     lhs_zero_points: Operand[TInt32],
     rhs_scales: Operand[TFloat32],
@@ -352,49 +361,112 @@ def uniform_quantized_convolution(
     output_quantization_min_val: int,
     output_quantization_max_val: int,
     *,
-    window_strides: Sequence[int] = default(()),
-    explicit_padding: Sequence[int] = default(()),
-    lhs_dilation: Sequence[int] = default(()),
-    rhs_dilation: Sequence[int] = default(()),
-    batch_group_count: int = default(1),
-    feature_group_count: int = default(1),
-    dimension_numbers: StringLike = default(""),
-    lhs_quantization_axis: int = default(-1),
-    rhs_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
+    window_strides: Sequence[int] = (),
+    explicit_padding: Sequence[int] = (),
+    lhs_dilation: Sequence[int] = (),
+    rhs_dilation: Sequence[int] = (),
+    batch_group_count: int = 1,
+    feature_group_count: int = 1,
+    dimension_numbers: StringLike = "",
+    lhs_quantization_axis: int = -1,
+    rhs_quantization_axis: int = -1,
+    output_quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformQuantizedConvolution[Uout]:
-    """`UniformQuantizedConvolution.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `UniformQuantizedConvolution.create` in the current scope, with
     UniformQuantizedConvolution.Options as keywords.
     """
-    return UniformQuantizedConvolution.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        lhs_scales,
-        lhs_zero_points,
-        rhs_scales,
-        rhs_zero_points,
-        output_scales,
-        output_zero_points,
-        Tout,
-        padding,
-        lhs_quantization_min_val,
-        lhs_quantization_max_val,
-        rhs_quantization_min_val,
-        rhs_quantization_max_val,
-        output_quantization_min_val,
-        output_quantization_max_val,
-        UniformQuantizedConvolution.Options(
-            window_strides=window_strides,
-            explicit_padding=explicit_padding,
-            lhs_dilation=lhs_dilation,
-            rhs_dilation=rhs_dilation,
-            batch_group_count=batch_group_count,
-            feature_group_count=feature_group_count,
-            dimension_numbers=dimension_numbers,
-            lhs_quantization_axis=lhs_quantization_axis,
-            rhs_quantization_axis=rhs_quantization_axis,
-            output_quantization_axis=output_quantization_axis,
+    if _unknown:
+        raise UniformQuantizedConvolution._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformQuantizedConvolution",
+                name,
+                lhs,
+                rhs,
+                lhs_scales,
+                lhs_zero_points,
+                rhs_scales,
+                rhs_zero_points,
+                output_scales,
+                output_zero_points,
+                "Tout",
+                as_dtype(Tout),
+                "window_strides",
+                window_strides,
+                "padding",
+                padding,
+                "explicit_padding",
+                explicit_padding,
+                "lhs_dilation",
+                lhs_dilation,
+                "rhs_dilation",
+                rhs_dilation,
+                "batch_group_count",
+                batch_group_count,
+                "feature_group_count",
+                feature_group_count,
+                "dimension_numbers",
+                dimension_numbers,
+                "lhs_quantization_axis",
+                lhs_quantization_axis,
+                "lhs_quantization_min_val",
+                lhs_quantization_min_val,
+                "lhs_quantization_max_val",
+                lhs_quantization_max_val,
+                "rhs_quantization_axis",
+                rhs_quantization_axis,
+                "rhs_quantization_min_val",
+                rhs_quantization_min_val,
+                "rhs_quantization_max_val",
+                rhs_quantization_max_val,
+                "output_quantization_axis",
+                output_quantization_axis,
+                "output_quantization_min_val",
+                output_quantization_min_val,
+                "output_quantization_max_val",
+                output_quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformQuantizedConvolution._call(
+        name,
+        (
+            lhs,
+            rhs,
+            lhs_scales,
+            lhs_zero_points,
+            rhs_scales,
+            rhs_zero_points,
+            output_scales,
+            output_zero_points,
         ),
+        {
+            "Tout": Tout,
+            "window_strides": window_strides,
+            "padding": padding,
+            "explicit_padding": explicit_padding,
+            "lhs_dilation": lhs_dilation,
+            "rhs_dilation": rhs_dilation,
+            "batch_group_count": batch_group_count,
+            "feature_group_count": feature_group_count,
+            "dimension_numbers": dimension_numbers,
+            "lhs_quantization_axis": lhs_quantization_axis,
+            "lhs_quantization_min_val": lhs_quantization_min_val,
+            "lhs_quantization_max_val": lhs_quantization_max_val,
+            "rhs_quantization_axis": rhs_quantization_axis,
+            "rhs_quantization_min_val": rhs_quantization_min_val,
+            "rhs_quantization_max_val": rhs_quantization_max_val,
+            "output_quantization_axis": output_quantization_axis,
+            "output_quantization_min_val": output_quantization_min_val,
+            "output_quantization_max_val": output_quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

@@ -3,19 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -59,7 +69,7 @@ class UniformQuantizedConvolutionHybridInputs(OpInputs):
     rhs_quantization_max_val: int
 
 
-class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
+class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
     """TensorFlow's `UniformQuantizedConvolutionHybrid`: `lhs`, `rhs`, `rhs_scales`,
     `rhs_zero_points` -> `output`.
 
@@ -164,9 +174,6 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
     def inputs(self) -> UniformQuantizedConvolutionHybridInputs:
         return UniformQuantizedConvolutionHybridInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -197,15 +204,15 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedConvolutionHybrid[Uout] = (
-            UniformQuantizedConvolutionHybrid()
+        op: UniformQuantizedConvolutionHybrid[Uout] = new(
+            UniformQuantizedConvolutionHybrid
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformQuantizedConvolutionHybrid",
                     None,
                     lhs,
@@ -238,8 +245,8 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
                     rhs_quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (lhs, rhs, rhs_scales, rhs_zero_points),
@@ -257,7 +264,7 @@ class UniformQuantizedConvolutionHybrid(Op, Generic[Tout]):
                 "rhs_quantization_min_val": rhs_quantization_min_val,
                 "rhs_quantization_max_val": rhs_quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -265,6 +272,7 @@ DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
 MERGE = UniformQuantizedConvolutionHybrid.Options.merge
 
 
+@explained
 def uniform_quantized_convolution_hybrid(
     lhs: Operand[Ulhs],
     rhs: Operand[Urhs],
@@ -275,37 +283,79 @@ def uniform_quantized_convolution_hybrid(
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
     *,
-    window_strides: Sequence[int] = default(()),
-    explicit_padding: Sequence[int] = default(()),
-    lhs_dilation: Sequence[int] = default(()),
-    rhs_dilation: Sequence[int] = default(()),
-    batch_group_count: int = default(1),
-    feature_group_count: int = default(1),
-    dimension_numbers: StringLike = default(""),
-    rhs_quantization_axis: int = default(-1),
+    window_strides: Sequence[int] = (),
+    explicit_padding: Sequence[int] = (),
+    lhs_dilation: Sequence[int] = (),
+    rhs_dilation: Sequence[int] = (),
+    batch_group_count: int = 1,
+    feature_group_count: int = 1,
+    dimension_numbers: StringLike = "",
+    rhs_quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformQuantizedConvolutionHybrid[Uout]:
-    """`UniformQuantizedConvolutionHybrid.create` in the current scope, with
-    UniformQuantizedConvolutionHybrid.Options as keywords.
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `UniformQuantizedConvolutionHybrid.create` in the current scope,
+    with UniformQuantizedConvolutionHybrid.Options as keywords.
     """
-    return UniformQuantizedConvolutionHybrid.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        rhs_scales,
-        rhs_zero_points,
-        Tout,
-        padding,
-        rhs_quantization_min_val,
-        rhs_quantization_max_val,
-        UniformQuantizedConvolutionHybrid.Options(
-            window_strides=window_strides,
-            explicit_padding=explicit_padding,
-            lhs_dilation=lhs_dilation,
-            rhs_dilation=rhs_dilation,
-            batch_group_count=batch_group_count,
-            feature_group_count=feature_group_count,
-            dimension_numbers=dimension_numbers,
-            rhs_quantization_axis=rhs_quantization_axis,
-        ),
+    if _unknown:
+        raise UniformQuantizedConvolutionHybrid._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformQuantizedConvolutionHybrid",
+                name,
+                lhs,
+                rhs,
+                rhs_scales,
+                rhs_zero_points,
+                "Tout",
+                as_dtype(Tout),
+                "window_strides",
+                window_strides,
+                "padding",
+                padding,
+                "explicit_padding",
+                explicit_padding,
+                "lhs_dilation",
+                lhs_dilation,
+                "rhs_dilation",
+                rhs_dilation,
+                "batch_group_count",
+                batch_group_count,
+                "feature_group_count",
+                feature_group_count,
+                "dimension_numbers",
+                dimension_numbers,
+                "rhs_quantization_axis",
+                rhs_quantization_axis,
+                "rhs_quantization_min_val",
+                rhs_quantization_min_val,
+                "rhs_quantization_max_val",
+                rhs_quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformQuantizedConvolutionHybrid._call(
+        name,
+        (lhs, rhs, rhs_scales, rhs_zero_points),
+        {
+            "Tout": Tout,
+            "window_strides": window_strides,
+            "padding": padding,
+            "explicit_padding": explicit_padding,
+            "lhs_dilation": lhs_dilation,
+            "rhs_dilation": rhs_dilation,
+            "batch_group_count": batch_group_count,
+            "feature_group_count": feature_group_count,
+            "dimension_numbers": dimension_numbers,
+            "rhs_quantization_axis": rhs_quantization_axis,
+            "rhs_quantization_min_val": rhs_quantization_min_val,
+            "rhs_quantization_max_val": rhs_quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

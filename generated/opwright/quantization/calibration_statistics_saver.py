@@ -5,14 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, StringLike
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operation,
+        Output,
+        StringLike,
+    )
 
 __all__ = ["CalibrationStatisticsSaver", "calibration_statistics_saver"]
 
@@ -46,7 +63,7 @@ class CalibrationStatisticsSaver(Op):
     @staticmethod
     def create(
         scope: Scope,
-        args: Sequence[Operand[AnyDType]],
+        args: Sequence[AnyOperand[AnyDType]],
         ids: Sequence[StringLike],
         calibration_methods: Sequence[int],
         output_file_path: StringLike,
@@ -63,12 +80,12 @@ class CalibrationStatisticsSaver(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CalibrationStatisticsSaver = CalibrationStatisticsSaver()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CalibrationStatisticsSaver = new(CalibrationStatisticsSaver)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "CalibrationStatisticsSaver",
                     None,
                     args,
@@ -80,8 +97,8 @@ class CalibrationStatisticsSaver(Op):
                     output_file_path,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (args,),
@@ -90,19 +107,52 @@ class CalibrationStatisticsSaver(Op):
                 "calibration_methods": calibration_methods,
                 "output_file_path": output_file_path,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def calibration_statistics_saver(
-    args: Sequence[Operand[AnyDType]],
+    args: Sequence[AnyOperand[AnyDType]],
     ids: Sequence[StringLike],
     calibration_methods: Sequence[int],
     output_file_path: StringLike,
     *,
     name: str | None = None,
-) -> CalibrationStatisticsSaver:
-    """`CalibrationStatisticsSaver.create` in the current scope."""
-    return CalibrationStatisticsSaver.create(
-        Scope.current(name), args, ids, calibration_methods, output_file_path
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `CalibrationStatisticsSaver.create`
+    in the current scope.
+    """
+    if _unknown:
+        raise CalibrationStatisticsSaver._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CalibrationStatisticsSaver",
+                name,
+                args,
+                "ids",
+                ids,
+                "calibration_methods",
+                calibration_methods,
+                "output_file_path",
+                output_file_path,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CalibrationStatisticsSaver._call(
+        name,
+        (args,),
+        {
+            "ids": ids,
+            "calibration_methods": calibration_methods,
+            "output_file_path": output_file_path,
+        },
+        fast_path_error,
     )
+    return _result

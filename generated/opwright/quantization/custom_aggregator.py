@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["CustomAggregator", "custom_aggregator"]
+__all__ = ["CustomAggregator", "CustomAggregatorOutputs", "custom_aggregator"]
 
 
 class CustomAggregatorInputs(OpInputs):
@@ -26,6 +37,15 @@ class CustomAggregatorInputs(OpInputs):
     num_bins: int
     min_percentile: float
     max_percentile: float
+
+
+class CustomAggregatorOutputs(NamedTuple):
+    """Outputs of CustomAggregator, as `custom_aggregator` returns them."""
+
+    output: Output[TFloat32]
+    min: Output[TFloat32]
+    max: Output[TFloat32]
+    histogram: Output[TInt64]
 
 
 class CustomAggregator(Op):
@@ -48,6 +68,7 @@ class CustomAggregator(Op):
     max: Output[TFloat32]
     histogram: Output[TInt64]
     Inputs = CustomAggregatorInputs
+    Outputs = CustomAggregatorOutputs
 
     class Options(OpOptions):
         """Optional attributes of CustomAggregator.
@@ -116,13 +137,13 @@ class CustomAggregator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CustomAggregator = CustomAggregator()
+        op: CustomAggregator = new(CustomAggregator)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.min, op.max, op.histogram = execute(
-                    context._context,
+                    context[CURRENT],
                     "CustomAggregator",
                     None,
                     input,
@@ -138,8 +159,8 @@ class CustomAggregator(Op):
                     opts.max_percentile,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -150,7 +171,7 @@ class CustomAggregator(Op):
                 "min_percentile": opts.min_percentile,
                 "max_percentile": opts.max_percentile,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -158,27 +179,58 @@ DEFAULTS = CustomAggregator.Options()
 MERGE = CustomAggregator.Options.merge
 
 
+@explained
 def custom_aggregator(
     input: Operand[TFloat32],
     id: StringLike,
     *,
-    calibration_method: int = default(0),
-    num_bins: int = default(0),
-    min_percentile: float = default(0.0),
-    max_percentile: float = default(0.0),
+    calibration_method: int = 0,
+    num_bins: int = 0,
+    min_percentile: float = 0.0,
+    max_percentile: float = 0.0,
     name: str | None = None,
-) -> CustomAggregator:
-    """`CustomAggregator.create` in the current scope, with CustomAggregator.Options
-    as keywords.
+    **_unknown: Never,
+) -> CustomAggregatorOutputs:
+    """The outputs of `CustomAggregator.create` in the current scope, with
+    CustomAggregator.Options as keywords.
     """
-    return CustomAggregator.create(
-        Scope.current(name),
-        input,
-        id,
-        CustomAggregator.Options(
-            calibration_method=calibration_method,
-            num_bins=num_bins,
-            min_percentile=min_percentile,
-            max_percentile=max_percentile,
-        ),
+    if _unknown:
+        raise CustomAggregator._unknown(_unknown)
+    fast_path_error = None
+    _result: CustomAggregatorOutputs
+    if executing_eagerly():
+        try:
+            _result = CustomAggregatorOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CustomAggregator",
+                    name,
+                    input,
+                    "id",
+                    id,
+                    "calibration_method",
+                    calibration_method,
+                    "num_bins",
+                    num_bins,
+                    "min_percentile",
+                    min_percentile,
+                    "max_percentile",
+                    max_percentile,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CustomAggregator._call(
+        name,
+        (input,),
+        {
+            "id": id,
+            "calibration_method": calibration_method,
+            "num_bins": num_bins,
+            "min_percentile": min_percentile,
+            "max_percentile": max_percentile,
+        },
+        fast_path_error,
     )
+    return _result

@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -44,7 +56,7 @@ class DequantizeInputs(OpInputs):
     dtype: DType
 
 
-class Dequantize(Op, Generic[Dtype]):
+class Dequantize(TensorOp[Dtype]):
     """TensorFlow's `Dequantize`: `input`, `min_range`, `max_range` -> `output`.
 
     TensorFlow's own text: `Dequantize.tensorflow_doc()`.
@@ -102,9 +114,6 @@ class Dequantize(Op, Generic[Dtype]):
     def inputs(self) -> DequantizeInputs:
         return DequantizeInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
@@ -149,13 +158,13 @@ class Dequantize(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Dequantize[UDtype] = Dequantize()
+        op: Dequantize[UDtype] = new(Dequantize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Dequantize",
                     None,
                     input,
@@ -171,8 +180,8 @@ class Dequantize(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, min_range, max_range),
@@ -182,7 +191,7 @@ class Dequantize(Op, Generic[Dtype]):
                 "axis": opts.axis,
                 "dtype": dtype,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -196,12 +205,12 @@ def dequantize(
     min_range: Operand[TFloat32],
     max_range: Operand[TFloat32],
     *,
-    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
+    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = "MIN_COMBINED",
+    narrow_range: bool = False,
+    axis: int = -1,
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> Dequantize[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
@@ -210,31 +219,59 @@ def dequantize(
     min_range: Operand[TFloat32],
     max_range: Operand[TFloat32],
     *,
-    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
+    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = "MIN_COMBINED",
+    narrow_range: bool = False,
+    axis: int = -1,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> Dequantize[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def dequantize(
     input: Operand[U],
     min_range: Operand[TFloat32],
     max_range: Operand[TFloat32],
     *,
-    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
+    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = "MIN_COMBINED",
+    narrow_range: bool = False,
+    axis: int = -1,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> Dequantize[UDtype]:
-    """`Dequantize.create` in the current scope, with Dequantize.Options as keywords."""
-    return Dequantize.create(
-        Scope.current(name),
-        input,
-        min_range,
-        max_range,
-        Dequantize.Options(mode=mode, narrow_range=narrow_range, axis=axis),
-        dtype=dtype,
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `Dequantize.create` in the current scope, with Dequantize.Options
+    as keywords.
+    """
+    if _unknown:
+        raise Dequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Dequantize",
+                name,
+                input,
+                min_range,
+                max_range,
+                "mode",
+                mode,
+                "narrow_range",
+                flags[narrow_range],
+                "axis",
+                axis,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Dequantize._call(
+        name,
+        (input, min_range, max_range),
+        {"mode": mode, "narrow_range": narrow_range, "axis": axis, "dtype": dtype},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
     from typing_extensions import Self
 
 __all__ = ["FakeQuantWithMinMaxArgs", "fake_quant_with_min_max_args"]
@@ -27,7 +40,7 @@ class FakeQuantWithMinMaxArgsInputs(OpInputs):
     narrow_range: bool
 
 
-class FakeQuantWithMinMaxArgs(Op):
+class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
     """TensorFlow's `FakeQuantWithMinMaxArgs`: `inputs` -> `outputs`.
 
     TensorFlow's own text: `FakeQuantWithMinMaxArgs.tensorflow_doc()`.
@@ -83,9 +96,6 @@ class FakeQuantWithMinMaxArgs(Op):
     def inputs(self) -> FakeQuantWithMinMaxArgsInputs:
         return FakeQuantWithMinMaxArgsInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.outputs
-
     @staticmethod
     def create(
         scope: Scope, inputs: Operand[TFloat32], *options: Options
@@ -100,13 +110,13 @@ class FakeQuantWithMinMaxArgs(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FakeQuantWithMinMaxArgs = FakeQuantWithMinMaxArgs()
+        op: FakeQuantWithMinMaxArgs = new(FakeQuantWithMinMaxArgs)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "FakeQuantWithMinMaxArgs",
                     None,
                     inputs,
@@ -120,8 +130,8 @@ class FakeQuantWithMinMaxArgs(Op):
                     opts.narrow_range,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
@@ -131,7 +141,7 @@ class FakeQuantWithMinMaxArgs(Op):
                 "num_bits": opts.num_bits,
                 "narrow_range": opts.narrow_range,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,22 +149,47 @@ DEFAULTS = FakeQuantWithMinMaxArgs.Options()
 MERGE = FakeQuantWithMinMaxArgs.Options.merge
 
 
+@explained
 def fake_quant_with_min_max_args(
     inputs: Operand[TFloat32],
     *,
-    min: float = default(-6.0),
-    max: float = default(6.0),
-    num_bits: int = default(8),
-    narrow_range: bool = default(False),
+    min: float = -6.0,
+    max: float = 6.0,
+    num_bits: int = 8,
+    narrow_range: bool = False,
     name: str | None = None,
-) -> FakeQuantWithMinMaxArgs:
-    """`FakeQuantWithMinMaxArgs.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`outputs` of `FakeQuantWithMinMaxArgs.create` in the current scope, with
     FakeQuantWithMinMaxArgs.Options as keywords.
     """
-    return FakeQuantWithMinMaxArgs.create(
-        Scope.current(name),
-        inputs,
-        FakeQuantWithMinMaxArgs.Options(
-            min=min, max=max, num_bits=num_bits, narrow_range=narrow_range
-        ),
+    if _unknown:
+        raise FakeQuantWithMinMaxArgs._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FakeQuantWithMinMaxArgs",
+                name,
+                inputs,
+                "min",
+                min,
+                "max",
+                max,
+                "num_bits",
+                num_bits,
+                "narrow_range",
+                flags[narrow_range],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FakeQuantWithMinMaxArgs._call(
+        name,
+        (inputs,),
+        {"min": min, "max": max, "num_bits": num_bits, "narrow_range": narrow_range},
+        fast_path_error,
     )
+    return _result

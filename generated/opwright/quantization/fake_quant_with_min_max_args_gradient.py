@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
     from typing_extensions import Self
 
 __all__ = ["FakeQuantWithMinMaxArgsGradient", "fake_quant_with_min_max_args_gradient"]
@@ -28,7 +41,7 @@ class FakeQuantWithMinMaxArgsGradientInputs(OpInputs):
     narrow_range: bool
 
 
-class FakeQuantWithMinMaxArgsGradient(Op):
+class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
     """TensorFlow's `FakeQuantWithMinMaxArgsGradient`: `gradients`, `inputs` ->
     `backprops`.
 
@@ -85,9 +98,6 @@ class FakeQuantWithMinMaxArgsGradient(Op):
     def inputs(self) -> FakeQuantWithMinMaxArgsGradientInputs:
         return FakeQuantWithMinMaxArgsGradientInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.backprops
-
     @staticmethod
     def create(
         scope: Scope,
@@ -106,13 +116,13 @@ class FakeQuantWithMinMaxArgsGradient(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FakeQuantWithMinMaxArgsGradient = FakeQuantWithMinMaxArgsGradient()
+        op: FakeQuantWithMinMaxArgsGradient = new(FakeQuantWithMinMaxArgsGradient)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops = execute(
-                    context._context,
+                    context[CURRENT],
                     "FakeQuantWithMinMaxArgsGradient",
                     None,
                     gradients,
@@ -127,8 +137,8 @@ class FakeQuantWithMinMaxArgsGradient(Op):
                     opts.narrow_range,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (gradients, inputs),
@@ -138,7 +148,7 @@ class FakeQuantWithMinMaxArgsGradient(Op):
                 "num_bits": opts.num_bits,
                 "narrow_range": opts.narrow_range,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -146,24 +156,49 @@ DEFAULTS = FakeQuantWithMinMaxArgsGradient.Options()
 MERGE = FakeQuantWithMinMaxArgsGradient.Options.merge
 
 
+@explained
 def fake_quant_with_min_max_args_gradient(
     gradients: Operand[TFloat32],
     inputs: Operand[TFloat32],
     *,
-    min: float = default(-6.0),
-    max: float = default(6.0),
-    num_bits: int = default(8),
-    narrow_range: bool = default(False),
+    min: float = -6.0,
+    max: float = 6.0,
+    num_bits: int = 8,
+    narrow_range: bool = False,
     name: str | None = None,
-) -> FakeQuantWithMinMaxArgsGradient:
-    """`FakeQuantWithMinMaxArgsGradient.create` in the current scope, with
-    FakeQuantWithMinMaxArgsGradient.Options as keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`backprops` of `FakeQuantWithMinMaxArgsGradient.create` in the current scope,
+    with FakeQuantWithMinMaxArgsGradient.Options as keywords.
     """
-    return FakeQuantWithMinMaxArgsGradient.create(
-        Scope.current(name),
-        gradients,
-        inputs,
-        FakeQuantWithMinMaxArgsGradient.Options(
-            min=min, max=max, num_bits=num_bits, narrow_range=narrow_range
-        ),
+    if _unknown:
+        raise FakeQuantWithMinMaxArgsGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FakeQuantWithMinMaxArgsGradient",
+                name,
+                gradients,
+                inputs,
+                "min",
+                min,
+                "max",
+                max,
+                "num_bits",
+                num_bits,
+                "narrow_range",
+                flags[narrow_range],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FakeQuantWithMinMaxArgsGradient._call(
+        name,
+        (gradients, inputs),
+        {"min": min, "max": max, "num_bits": num_bits, "narrow_range": narrow_range},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
     from typing_extensions import Self
 
 __all__ = ["FakeQuantWithMinMaxVars", "fake_quant_with_min_max_vars"]
@@ -27,7 +40,7 @@ class FakeQuantWithMinMaxVarsInputs(OpInputs):
     narrow_range: bool
 
 
-class FakeQuantWithMinMaxVars(Op):
+class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
     """TensorFlow's `FakeQuantWithMinMaxVars`: `inputs`, `min`, `max` -> `outputs`.
 
     TensorFlow's own text: `FakeQuantWithMinMaxVars.tensorflow_doc()`.
@@ -71,9 +84,6 @@ class FakeQuantWithMinMaxVars(Op):
     def inputs(self) -> FakeQuantWithMinMaxVarsInputs:
         return FakeQuantWithMinMaxVarsInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.outputs
-
     @staticmethod
     def create(
         scope: Scope,
@@ -94,13 +104,13 @@ class FakeQuantWithMinMaxVars(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FakeQuantWithMinMaxVars = FakeQuantWithMinMaxVars()
+        op: FakeQuantWithMinMaxVars = new(FakeQuantWithMinMaxVars)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "FakeQuantWithMinMaxVars",
                     None,
                     inputs,
@@ -112,13 +122,13 @@ class FakeQuantWithMinMaxVars(Op):
                     opts.narrow_range,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, min, max),
             {"num_bits": opts.num_bits, "narrow_range": opts.narrow_range},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -126,22 +136,45 @@ DEFAULTS = FakeQuantWithMinMaxVars.Options()
 MERGE = FakeQuantWithMinMaxVars.Options.merge
 
 
+@explained
 def fake_quant_with_min_max_vars(
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
     *,
-    num_bits: int = default(8),
-    narrow_range: bool = default(False),
+    num_bits: int = 8,
+    narrow_range: bool = False,
     name: str | None = None,
-) -> FakeQuantWithMinMaxVars:
-    """`FakeQuantWithMinMaxVars.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`outputs` of `FakeQuantWithMinMaxVars.create` in the current scope, with
     FakeQuantWithMinMaxVars.Options as keywords.
     """
-    return FakeQuantWithMinMaxVars.create(
-        Scope.current(name),
-        inputs,
-        min,
-        max,
-        FakeQuantWithMinMaxVars.Options(num_bits=num_bits, narrow_range=narrow_range),
+    if _unknown:
+        raise FakeQuantWithMinMaxVars._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FakeQuantWithMinMaxVars",
+                name,
+                inputs,
+                min,
+                max,
+                "num_bits",
+                num_bits,
+                "narrow_range",
+                flags[narrow_range],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FakeQuantWithMinMaxVars._call(
+        name,
+        (inputs, min, max),
+        {"num_bits": num_bits, "narrow_range": narrow_range},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
-__all__ = ["FakeQuantWithMinMaxVarsGradient", "fake_quant_with_min_max_vars_gradient"]
+__all__ = [
+    "FakeQuantWithMinMaxVarsGradient",
+    "FakeQuantWithMinMaxVarsGradientOutputs",
+    "fake_quant_with_min_max_vars_gradient",
+]
 
 
 class FakeQuantWithMinMaxVarsGradientInputs(OpInputs):
@@ -26,6 +42,14 @@ class FakeQuantWithMinMaxVarsGradientInputs(OpInputs):
     max: Output[TFloat32]
     num_bits: int
     narrow_range: bool
+
+
+class FakeQuantWithMinMaxVarsGradientOutputs(NamedTuple):
+    """Outputs of FakeQuantWithMinMaxVarsGradient, as `fake_quant_with_min_max_vars_gradient` returns them."""
+
+    backprops_wrt_input: Output[TFloat32]
+    backprop_wrt_min: Output[TFloat32]
+    backprop_wrt_max: Output[TFloat32]
 
 
 class FakeQuantWithMinMaxVarsGradient(Op):
@@ -46,6 +70,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
     backprop_wrt_min: Output[TFloat32]
     backprop_wrt_max: Output[TFloat32]
     Inputs = FakeQuantWithMinMaxVarsGradientInputs
+    Outputs = FakeQuantWithMinMaxVarsGradientOutputs
 
     class Options(OpOptions):
         """Optional attributes of FakeQuantWithMinMaxVarsGradient.
@@ -99,14 +124,14 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FakeQuantWithMinMaxVarsGradient = FakeQuantWithMinMaxVarsGradient()
+        op: FakeQuantWithMinMaxVarsGradient = new(FakeQuantWithMinMaxVarsGradient)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops_wrt_input, op.backprop_wrt_min, op.backprop_wrt_max = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "FakeQuantWithMinMaxVarsGradient",
                         None,
                         gradients,
@@ -120,13 +145,13 @@ class FakeQuantWithMinMaxVarsGradient(Op):
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (gradients, inputs, min, max),
             {"num_bits": opts.num_bits, "narrow_range": opts.narrow_range},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -134,26 +159,49 @@ DEFAULTS = FakeQuantWithMinMaxVarsGradient.Options()
 MERGE = FakeQuantWithMinMaxVarsGradient.Options.merge
 
 
+@explained
 def fake_quant_with_min_max_vars_gradient(
     gradients: Operand[TFloat32],
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
     *,
-    num_bits: int = default(8),
-    narrow_range: bool = default(False),
+    num_bits: int = 8,
+    narrow_range: bool = False,
     name: str | None = None,
-) -> FakeQuantWithMinMaxVarsGradient:
-    """`FakeQuantWithMinMaxVarsGradient.create` in the current scope, with
-    FakeQuantWithMinMaxVarsGradient.Options as keywords.
+    **_unknown: Never,
+) -> FakeQuantWithMinMaxVarsGradientOutputs:
+    """The outputs of `FakeQuantWithMinMaxVarsGradient.create` in the current scope,
+    with FakeQuantWithMinMaxVarsGradient.Options as keywords.
     """
-    return FakeQuantWithMinMaxVarsGradient.create(
-        Scope.current(name),
-        gradients,
-        inputs,
-        min,
-        max,
-        FakeQuantWithMinMaxVarsGradient.Options(
-            num_bits=num_bits, narrow_range=narrow_range
-        ),
+    if _unknown:
+        raise FakeQuantWithMinMaxVarsGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: FakeQuantWithMinMaxVarsGradientOutputs
+    if executing_eagerly():
+        try:
+            _result = FakeQuantWithMinMaxVarsGradientOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "FakeQuantWithMinMaxVarsGradient",
+                    name,
+                    gradients,
+                    inputs,
+                    min,
+                    max,
+                    "num_bits",
+                    num_bits,
+                    "narrow_range",
+                    flags[narrow_range],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FakeQuantWithMinMaxVarsGradient._call(
+        name,
+        (gradients, inputs, min, max),
+        {"num_bits": num_bits, "narrow_range": narrow_range},
+        fast_path_error,
     )
+    return _result

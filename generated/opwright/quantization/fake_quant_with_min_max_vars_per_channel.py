@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
     from typing_extensions import Self
 
 __all__ = [
@@ -30,7 +43,7 @@ class FakeQuantWithMinMaxVarsPerChannelInputs(OpInputs):
     narrow_range: bool
 
 
-class FakeQuantWithMinMaxVarsPerChannel(Op):
+class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
     """TensorFlow's `FakeQuantWithMinMaxVarsPerChannel`: `inputs`, `min`, `max` ->
     `outputs`.
 
@@ -75,9 +88,6 @@ class FakeQuantWithMinMaxVarsPerChannel(Op):
     def inputs(self) -> FakeQuantWithMinMaxVarsPerChannelInputs:
         return FakeQuantWithMinMaxVarsPerChannelInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.outputs
-
     @staticmethod
     def create(
         scope: Scope,
@@ -98,13 +108,13 @@ class FakeQuantWithMinMaxVarsPerChannel(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FakeQuantWithMinMaxVarsPerChannel = FakeQuantWithMinMaxVarsPerChannel()
+        op: FakeQuantWithMinMaxVarsPerChannel = new(FakeQuantWithMinMaxVarsPerChannel)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "FakeQuantWithMinMaxVarsPerChannel",
                     None,
                     inputs,
@@ -116,13 +126,13 @@ class FakeQuantWithMinMaxVarsPerChannel(Op):
                     opts.narrow_range,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, min, max),
             {"num_bits": opts.num_bits, "narrow_range": opts.narrow_range},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -130,24 +140,45 @@ DEFAULTS = FakeQuantWithMinMaxVarsPerChannel.Options()
 MERGE = FakeQuantWithMinMaxVarsPerChannel.Options.merge
 
 
+@explained
 def fake_quant_with_min_max_vars_per_channel(
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
     *,
-    num_bits: int = default(8),
-    narrow_range: bool = default(False),
+    num_bits: int = 8,
+    narrow_range: bool = False,
     name: str | None = None,
-) -> FakeQuantWithMinMaxVarsPerChannel:
-    """`FakeQuantWithMinMaxVarsPerChannel.create` in the current scope, with
-    FakeQuantWithMinMaxVarsPerChannel.Options as keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`outputs` of `FakeQuantWithMinMaxVarsPerChannel.create` in the current scope,
+    with FakeQuantWithMinMaxVarsPerChannel.Options as keywords.
     """
-    return FakeQuantWithMinMaxVarsPerChannel.create(
-        Scope.current(name),
-        inputs,
-        min,
-        max,
-        FakeQuantWithMinMaxVarsPerChannel.Options(
-            num_bits=num_bits, narrow_range=narrow_range
-        ),
+    if _unknown:
+        raise FakeQuantWithMinMaxVarsPerChannel._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FakeQuantWithMinMaxVarsPerChannel",
+                name,
+                inputs,
+                min,
+                max,
+                "num_bits",
+                num_bits,
+                "narrow_range",
+                flags[narrow_range],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FakeQuantWithMinMaxVarsPerChannel._call(
+        name,
+        (inputs, min, max),
+        {"num_bits": num_bits, "narrow_range": narrow_range},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = [
     "FakeQuantWithMinMaxVarsPerChannelGradient",
+    "FakeQuantWithMinMaxVarsPerChannelGradientOutputs",
     "fake_quant_with_min_max_vars_per_channel_gradient",
 ]
 
@@ -29,6 +42,14 @@ class FakeQuantWithMinMaxVarsPerChannelGradientInputs(OpInputs):
     max: Output[TFloat32]
     num_bits: int
     narrow_range: bool
+
+
+class FakeQuantWithMinMaxVarsPerChannelGradientOutputs(NamedTuple):
+    """Outputs of FakeQuantWithMinMaxVarsPerChannelGradient, as `fake_quant_with_min_max_vars_per_channel_gradient` returns them."""
+
+    backprops_wrt_input: Output[TFloat32]
+    backprop_wrt_min: Output[TFloat32]
+    backprop_wrt_max: Output[TFloat32]
 
 
 class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
@@ -50,6 +71,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
     backprop_wrt_min: Output[TFloat32]
     backprop_wrt_max: Output[TFloat32]
     Inputs = FakeQuantWithMinMaxVarsPerChannelGradientInputs
+    Outputs = FakeQuantWithMinMaxVarsPerChannelGradientOutputs
 
     class Options(OpOptions):
         """Optional attributes of FakeQuantWithMinMaxVarsPerChannelGradient.
@@ -103,16 +125,16 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FakeQuantWithMinMaxVarsPerChannelGradient = (
-            FakeQuantWithMinMaxVarsPerChannelGradient()
+        op: FakeQuantWithMinMaxVarsPerChannelGradient = new(
+            FakeQuantWithMinMaxVarsPerChannelGradient
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.backprops_wrt_input, op.backprop_wrt_min, op.backprop_wrt_max = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "FakeQuantWithMinMaxVarsPerChannelGradient",
                         None,
                         gradients,
@@ -126,13 +148,13 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (gradients, inputs, min, max),
             {"num_bits": opts.num_bits, "narrow_range": opts.narrow_range},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,26 +162,50 @@ DEFAULTS = FakeQuantWithMinMaxVarsPerChannelGradient.Options()
 MERGE = FakeQuantWithMinMaxVarsPerChannelGradient.Options.merge
 
 
+@explained
 def fake_quant_with_min_max_vars_per_channel_gradient(
     gradients: Operand[TFloat32],
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
     *,
-    num_bits: int = default(8),
-    narrow_range: bool = default(False),
+    num_bits: int = 8,
+    narrow_range: bool = False,
     name: str | None = None,
-) -> FakeQuantWithMinMaxVarsPerChannelGradient:
-    """`FakeQuantWithMinMaxVarsPerChannelGradient.create` in the current scope, with
-    FakeQuantWithMinMaxVarsPerChannelGradient.Options as keywords.
+    **_unknown: Never,
+) -> FakeQuantWithMinMaxVarsPerChannelGradientOutputs:
+    """The outputs of `FakeQuantWithMinMaxVarsPerChannelGradient.create` in the
+    current scope, with FakeQuantWithMinMaxVarsPerChannelGradient.Options as
+    keywords.
     """
-    return FakeQuantWithMinMaxVarsPerChannelGradient.create(
-        Scope.current(name),
-        gradients,
-        inputs,
-        min,
-        max,
-        FakeQuantWithMinMaxVarsPerChannelGradient.Options(
-            num_bits=num_bits, narrow_range=narrow_range
-        ),
+    if _unknown:
+        raise FakeQuantWithMinMaxVarsPerChannelGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: FakeQuantWithMinMaxVarsPerChannelGradientOutputs
+    if executing_eagerly():
+        try:
+            _result = FakeQuantWithMinMaxVarsPerChannelGradientOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "FakeQuantWithMinMaxVarsPerChannelGradient",
+                    name,
+                    gradients,
+                    inputs,
+                    min,
+                    max,
+                    "num_bits",
+                    num_bits,
+                    "narrow_range",
+                    flags[narrow_range],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FakeQuantWithMinMaxVarsPerChannelGradient._call(
+        name,
+        (gradients, inputs, min, max),
+        {"num_bits": num_bits, "narrow_range": narrow_range},
+        fast_path_error,
     )
+    return _result

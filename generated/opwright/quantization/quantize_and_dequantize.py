@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = ["QuantizeAndDequantize", "quantize_and_dequantize"]
@@ -33,7 +44,7 @@ class QuantizeAndDequantizeInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class QuantizeAndDequantize(Op, Generic[T]):
+class QuantizeAndDequantize(TensorOp[T]):
     """TensorFlow's `QuantizeAndDequantize`: `input` -> `output`.
 
     TensorFlow's own text: `QuantizeAndDequantize.tensorflow_doc()`.
@@ -112,9 +123,6 @@ class QuantizeAndDequantize(Op, Generic[T]):
     def inputs(self) -> QuantizeAndDequantizeInputs[T]:
         return QuantizeAndDequantizeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "QuantizeAndDequantize was removed in GraphDef version 22. Replaced by QuantizeAndDequantizeV2.",
@@ -133,13 +141,13 @@ class QuantizeAndDequantize(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeAndDequantize[U] = QuantizeAndDequantize()
+        op: QuantizeAndDequantize[U] = new(QuantizeAndDequantize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizeAndDequantize",
                     None,
                     input,
@@ -155,8 +163,8 @@ class QuantizeAndDequantize(Op, Generic[T]):
                     opts.input_max,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -167,7 +175,7 @@ class QuantizeAndDequantize(Op, Generic[T]):
                 "input_min": opts.input_min,
                 "input_max": opts.input_max,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -179,27 +187,56 @@ MERGE = QuantizeAndDequantize.Options.merge
     "QuantizeAndDequantize was removed in GraphDef version 22. Replaced by QuantizeAndDequantizeV2.",
     category=None,
 )
+@explained
 def quantize_and_dequantize(
     input: Operand[U],
     *,
-    signed_input: bool = default(True),
-    num_bits: int = default(8),
-    range_given: bool = default(False),
-    input_min: float = default(0.0),
-    input_max: float = default(0.0),
+    signed_input: bool = True,
+    num_bits: int = 8,
+    range_given: bool = False,
+    input_min: float = 0.0,
+    input_max: float = 0.0,
     name: str | None = None,
-) -> QuantizeAndDequantize[U]:
-    """`QuantizeAndDequantize.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `QuantizeAndDequantize.create` in the current scope, with
     QuantizeAndDequantize.Options as keywords.
     """
-    return QuantizeAndDequantize.create(
-        Scope.current(name),
-        input,
-        QuantizeAndDequantize.Options(
-            signed_input=signed_input,
-            num_bits=num_bits,
-            range_given=range_given,
-            input_min=input_min,
-            input_max=input_max,
-        ),
+    if _unknown:
+        raise QuantizeAndDequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "QuantizeAndDequantize",
+                name,
+                input,
+                "signed_input",
+                flags[signed_input],
+                "num_bits",
+                num_bits,
+                "range_given",
+                flags[range_given],
+                "input_min",
+                input_min,
+                "input_max",
+                input_max,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizeAndDequantize._call(
+        name,
+        (input,),
+        {
+            "signed_input": signed_input,
+            "num_bits": num_bits,
+            "range_given": range_given,
+            "input_min": input_min,
+            "input_max": input_max,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
 __all__ = ["QuantizeAndDequantizeV2", "quantize_and_dequantize_v2"]
@@ -36,7 +54,7 @@ class QuantizeAndDequantizeV2Inputs(OpInputs, Generic[U]):
     axis: int
 
 
-class QuantizeAndDequantizeV2(Op, Generic[T]):
+class QuantizeAndDequantizeV2(TensorOp[T]):
     """TensorFlow's `QuantizeAndDequantizeV2`: `input`, `input_min`, `input_max` ->
     `output`.
 
@@ -123,15 +141,12 @@ class QuantizeAndDequantizeV2(Op, Generic[T]):
     def inputs(self) -> QuantizeAndDequantizeV2Inputs[T]:
         return QuantizeAndDequantizeV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        input_min: Operand[U],
-        input_max: Operand[U],
+        input_min: SameOperand[U],
+        input_max: SameOperand[U],
         *options: Options,
     ) -> QuantizeAndDequantizeV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -146,13 +161,13 @@ class QuantizeAndDequantizeV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeAndDequantizeV2[U] = QuantizeAndDequantizeV2()
+        op: QuantizeAndDequantizeV2[U] = new(QuantizeAndDequantizeV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizeAndDequantizeV2",
                     None,
                     input,
@@ -172,8 +187,8 @@ class QuantizeAndDequantizeV2(Op, Generic[T]):
                     opts.axis,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_min, input_max),
@@ -185,7 +200,7 @@ class QuantizeAndDequantizeV2(Op, Generic[T]):
                 "narrow_range": opts.narrow_range,
                 "axis": opts.axis,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -193,33 +208,64 @@ DEFAULTS = QuantizeAndDequantizeV2.Options()
 MERGE = QuantizeAndDequantizeV2.Options.merge
 
 
+@explained
 def quantize_and_dequantize_v2(
     input: Operand[U],
-    input_min: Operand[U],
-    input_max: Operand[U],
+    input_min: SameOperand[U],
+    input_max: SameOperand[U],
     *,
-    signed_input: bool = default(True),
-    num_bits: int = default(8),
-    range_given: bool = default(False),
-    round_mode: Literal["HALF_TO_EVEN", "HALF_UP"] = default("HALF_TO_EVEN"),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
+    signed_input: bool = True,
+    num_bits: int = 8,
+    range_given: bool = False,
+    round_mode: Literal["HALF_TO_EVEN", "HALF_UP"] = "HALF_TO_EVEN",
+    narrow_range: bool = False,
+    axis: int = -1,
     name: str | None = None,
-) -> QuantizeAndDequantizeV2[U]:
-    """`QuantizeAndDequantizeV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `QuantizeAndDequantizeV2.create` in the current scope, with
     QuantizeAndDequantizeV2.Options as keywords.
     """
-    return QuantizeAndDequantizeV2.create(
-        Scope.current(name),
-        input,
-        input_min,
-        input_max,
-        QuantizeAndDequantizeV2.Options(
-            signed_input=signed_input,
-            num_bits=num_bits,
-            range_given=range_given,
-            round_mode=round_mode,
-            narrow_range=narrow_range,
-            axis=axis,
-        ),
+    if _unknown:
+        raise QuantizeAndDequantizeV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "QuantizeAndDequantizeV2",
+                name,
+                input,
+                input_min,
+                input_max,
+                "signed_input",
+                flags[signed_input],
+                "num_bits",
+                num_bits,
+                "range_given",
+                flags[range_given],
+                "round_mode",
+                round_mode,
+                "narrow_range",
+                flags[narrow_range],
+                "axis",
+                axis,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizeAndDequantizeV2._call(
+        name,
+        (input, input_min, input_max),
+        {
+            "signed_input": signed_input,
+            "num_bits": num_bits,
+            "range_given": range_given,
+            "round_mode": round_mode,
+            "narrow_range": narrow_range,
+            "axis": axis,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TInt32,
     )
@@ -42,7 +54,7 @@ class QuantizeAndDequantizeV3Inputs(OpInputs, Generic[U]):
     axis: int
 
 
-class QuantizeAndDequantizeV3(Op, Generic[T]):
+class QuantizeAndDequantizeV3(TensorOp[T]):
     """TensorFlow's `QuantizeAndDequantizeV3`: `input`, `input_min`, `input_max`,
     `num_bits` -> `output`.
 
@@ -106,15 +118,12 @@ class QuantizeAndDequantizeV3(Op, Generic[T]):
     def inputs(self) -> QuantizeAndDequantizeV3Inputs[T]:
         return QuantizeAndDequantizeV3Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        input_min: Operand[U],
-        input_max: Operand[U],
+        input_min: SameOperand[U],
+        input_max: SameOperand[U],
         num_bits: Operand[TInt32],
         *options: Options,
     ) -> QuantizeAndDequantizeV3[U]:
@@ -131,13 +140,13 @@ class QuantizeAndDequantizeV3(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeAndDequantizeV3[U] = QuantizeAndDequantizeV3()
+        op: QuantizeAndDequantizeV3[U] = new(QuantizeAndDequantizeV3)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizeAndDequantizeV3",
                     None,
                     input,
@@ -154,8 +163,8 @@ class QuantizeAndDequantizeV3(Op, Generic[T]):
                     opts.axis,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_min, input_max, num_bits),
@@ -165,7 +174,7 @@ class QuantizeAndDequantizeV3(Op, Generic[T]):
                 "narrow_range": opts.narrow_range,
                 "axis": opts.axis,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,31 +182,58 @@ DEFAULTS = QuantizeAndDequantizeV3.Options()
 MERGE = QuantizeAndDequantizeV3.Options.merge
 
 
+@explained
 def quantize_and_dequantize_v3(
     input: Operand[U],
-    input_min: Operand[U],
-    input_max: Operand[U],
+    input_min: SameOperand[U],
+    input_max: SameOperand[U],
     num_bits: Operand[TInt32],
     *,
-    signed_input: bool = default(True),
-    range_given: bool = default(True),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
+    signed_input: bool = True,
+    range_given: bool = True,
+    narrow_range: bool = False,
+    axis: int = -1,
     name: str | None = None,
-) -> QuantizeAndDequantizeV3[U]:
-    """`QuantizeAndDequantizeV3.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `QuantizeAndDequantizeV3.create` in the current scope, with
     QuantizeAndDequantizeV3.Options as keywords.
     """
-    return QuantizeAndDequantizeV3.create(
-        Scope.current(name),
-        input,
-        input_min,
-        input_max,
-        num_bits,
-        QuantizeAndDequantizeV3.Options(
-            signed_input=signed_input,
-            range_given=range_given,
-            narrow_range=narrow_range,
-            axis=axis,
-        ),
+    if _unknown:
+        raise QuantizeAndDequantizeV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "QuantizeAndDequantizeV3",
+                name,
+                input,
+                input_min,
+                input_max,
+                num_bits,
+                "signed_input",
+                flags[signed_input],
+                "range_given",
+                flags[range_given],
+                "narrow_range",
+                flags[narrow_range],
+                "axis",
+                axis,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizeAndDequantizeV3._call(
+        name,
+        (input, input_min, input_max, num_bits),
+        {
+            "signed_input": signed_input,
+            "range_given": range_given,
+            "narrow_range": narrow_range,
+            "axis": axis,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
-__all__ = ["QuantizeAndDequantizeV4Grad", "quantize_and_dequantize_v4_grad"]
+__all__ = [
+    "QuantizeAndDequantizeV4Grad",
+    "QuantizeAndDequantizeV4GradOutputs",
+    "quantize_and_dequantize_v4_grad",
+]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -30,6 +51,14 @@ class QuantizeAndDequantizeV4GradInputs(OpInputs, Generic[U]):
     input_max: Output[U]
     T: DType
     axis: int
+
+
+class QuantizeAndDequantizeV4GradOutputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizeAndDequantizeV4Grad, as `quantize_and_dequantize_v4_grad` returns them."""
+
+    input_backprop: Output[T]
+    input_min_backprop: Output[T]
+    input_max_backprop: Output[T]
 
 
 class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
@@ -52,6 +81,7 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
     input_min_backprop: Output[T]
     input_max_backprop: Output[T]
     Inputs = QuantizeAndDequantizeV4GradInputs
+    Outputs = QuantizeAndDequantizeV4GradOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizeAndDequantizeV4Grad.
@@ -81,9 +111,9 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
     def create(
         scope: Scope,
         gradients: Operand[U],
-        input: Operand[U],
-        input_min: Operand[U],
-        input_max: Operand[U],
+        input: SameOperand[U],
+        input_min: SameOperand[U],
+        input_max: SameOperand[U],
         *options: Options,
     ) -> QuantizeAndDequantizeV4Grad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -99,14 +129,14 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeAndDequantizeV4Grad[U] = QuantizeAndDequantizeV4Grad()
+        op: QuantizeAndDequantizeV4Grad[U] = new(QuantizeAndDequantizeV4Grad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.input_backprop, op.input_min_backprop, op.input_max_backprop = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "QuantizeAndDequantizeV4Grad",
                         None,
                         gradients,
@@ -118,13 +148,13 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (gradients, input, input_min, input_max),
             {"axis": opts.axis},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -132,23 +162,43 @@ DEFAULTS = QuantizeAndDequantizeV4Grad.Options()
 MERGE = QuantizeAndDequantizeV4Grad.Options.merge
 
 
+@explained
 def quantize_and_dequantize_v4_grad(
     gradients: Operand[U],
-    input: Operand[U],
-    input_min: Operand[U],
-    input_max: Operand[U],
+    input: SameOperand[U],
+    input_min: SameOperand[U],
+    input_max: SameOperand[U],
     *,
-    axis: int = default(-1),
+    axis: int = -1,
     name: str | None = None,
-) -> QuantizeAndDequantizeV4Grad[U]:
-    """`QuantizeAndDequantizeV4Grad.create` in the current scope, with
+    **_unknown: Never,
+) -> QuantizeAndDequantizeV4GradOutputs[U]:
+    """The outputs of `QuantizeAndDequantizeV4Grad.create` in the current scope, with
     QuantizeAndDequantizeV4Grad.Options as keywords.
     """
-    return QuantizeAndDequantizeV4Grad.create(
-        Scope.current(name),
-        gradients,
-        input,
-        input_min,
-        input_max,
-        QuantizeAndDequantizeV4Grad.Options(axis=axis),
+    if _unknown:
+        raise QuantizeAndDequantizeV4Grad._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizeAndDequantizeV4GradOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizeAndDequantizeV4GradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizeAndDequantizeV4Grad",
+                    name,
+                    gradients,
+                    input,
+                    input_min,
+                    input_max,
+                    "axis",
+                    axis,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizeAndDequantizeV4Grad._call(
+        name, (gradients, input, input_min, input_max), {"axis": axis}, fast_path_error
     )
+    return _result

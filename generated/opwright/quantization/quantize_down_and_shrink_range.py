@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +31,11 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["QuantizeDownAndShrinkRange", "quantize_down_and_shrink_range"]
+__all__ = [
+    "QuantizeDownAndShrinkRange",
+    "QuantizeDownAndShrinkRangeOutputs",
+    "quantize_down_and_shrink_range",
+]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
@@ -37,6 +50,14 @@ class QuantizeDownAndShrinkRangeInputs(OpInputs):
     input_max: Output[TFloat32]
     Tinput: DType
     out_type: DType
+
+
+class QuantizeDownAndShrinkRangeOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of QuantizeDownAndShrinkRange, as `quantize_down_and_shrink_range` returns them."""
+
+    output: Output[OutType]
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
@@ -61,6 +82,7 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = QuantizeDownAndShrinkRangeInputs
+    Outputs = QuantizeDownAndShrinkRangeOutputs
 
     @property
     def inputs(self) -> QuantizeDownAndShrinkRangeInputs:
@@ -86,12 +108,12 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeDownAndShrinkRange[UOutType] = QuantizeDownAndShrinkRange()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizeDownAndShrinkRange[UOutType] = new(QuantizeDownAndShrinkRange)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizeDownAndShrinkRange",
                     None,
                     input,
@@ -101,13 +123,17 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, input_min, input_max), {"out_type": out_type}, refusal
+            scope,
+            (input, input_min, input_max),
+            {"out_type": out_type},
+            fast_path_error,
         )
 
 
+@explained
 def quantize_down_and_shrink_range(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],
@@ -115,8 +141,31 @@ def quantize_down_and_shrink_range(
     out_type: type[UOutType] | DTypeLike,
     *,
     name: str | None = None,
-) -> QuantizeDownAndShrinkRange[UOutType]:
-    """`QuantizeDownAndShrinkRange.create` in the current scope."""
-    return QuantizeDownAndShrinkRange.create(
-        Scope.current(name), input, input_min, input_max, out_type
+    **_unknown: Never,
+) -> QuantizeDownAndShrinkRangeOutputs[UOutType]:
+    """The outputs of `QuantizeDownAndShrinkRange.create` in the current scope."""
+    if _unknown:
+        raise QuantizeDownAndShrinkRange._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizeDownAndShrinkRangeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = QuantizeDownAndShrinkRangeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizeDownAndShrinkRange",
+                    name,
+                    input,
+                    input_min,
+                    input_max,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizeDownAndShrinkRange._call(
+        name, (input, input_min, input_max), {"out_type": out_type}, fast_path_error
     )
+    return _result

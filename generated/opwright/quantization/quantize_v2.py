@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["QuantizeV2", "quantize_v2"]
+__all__ = ["QuantizeV2", "QuantizeV2Outputs", "quantize_v2"]
 
 T = TypeVar("T", bound="TQuantized", default="AnyDType")
 U = TypeVar("U", bound="TQuantized", default="AnyDType")
@@ -42,6 +53,14 @@ class QuantizeV2Inputs(OpInputs):
     narrow_range: bool
     axis: int
     ensure_minimum_range: float
+
+
+class QuantizeV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizeV2, as `quantize_v2` returns them."""
+
+    output: Output[T]
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class QuantizeV2(Op, Generic[T]):
@@ -64,6 +83,7 @@ class QuantizeV2(Op, Generic[T]):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = QuantizeV2Inputs
+    Outputs = QuantizeV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizeV2.
@@ -155,13 +175,13 @@ class QuantizeV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizeV2[U] = QuantizeV2()
+        op: QuantizeV2[U] = new(QuantizeV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizeV2",
                     None,
                     input,
@@ -181,8 +201,8 @@ class QuantizeV2(Op, Generic[T]):
                     opts.ensure_minimum_range,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, min_range, max_range),
@@ -194,7 +214,7 @@ class QuantizeV2(Op, Generic[T]):
                 "axis": opts.axis,
                 "ensure_minimum_range": opts.ensure_minimum_range,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -202,33 +222,66 @@ DEFAULTS = QuantizeV2.Options()
 MERGE = QuantizeV2.Options.merge
 
 
+@explained
 def quantize_v2(
     input: Operand[TFloat32],
     min_range: Operand[TFloat32],
     max_range: Operand[TFloat32],
     T: type[U] | DTypeLike,
     *,
-    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default("MIN_COMBINED"),
-    round_mode: Literal["HALF_AWAY_FROM_ZERO", "HALF_TO_EVEN"] = default(
-        "HALF_AWAY_FROM_ZERO"
-    ),
-    narrow_range: bool = default(False),
-    axis: int = default(-1),
-    ensure_minimum_range: float = default(0.01),
+    mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = "MIN_COMBINED",
+    round_mode: Literal["HALF_AWAY_FROM_ZERO", "HALF_TO_EVEN"] = "HALF_AWAY_FROM_ZERO",
+    narrow_range: bool = False,
+    axis: int = -1,
+    ensure_minimum_range: float = 0.01,
     name: str | None = None,
-) -> QuantizeV2[U]:
-    """`QuantizeV2.create` in the current scope, with QuantizeV2.Options as keywords."""
-    return QuantizeV2.create(
-        Scope.current(name),
-        input,
-        min_range,
-        max_range,
-        T,
-        QuantizeV2.Options(
-            mode=mode,
-            round_mode=round_mode,
-            narrow_range=narrow_range,
-            axis=axis,
-            ensure_minimum_range=ensure_minimum_range,
-        ),
+    **_unknown: Never,
+) -> QuantizeV2Outputs[U]:
+    """The outputs of `QuantizeV2.create` in the current scope, with
+    QuantizeV2.Options as keywords.
+    """
+    if _unknown:
+        raise QuantizeV2._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizeV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizeV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizeV2",
+                    name,
+                    input,
+                    min_range,
+                    max_range,
+                    "T",
+                    as_dtype(T),
+                    "mode",
+                    mode,
+                    "round_mode",
+                    round_mode,
+                    "narrow_range",
+                    flags[narrow_range],
+                    "axis",
+                    axis,
+                    "ensure_minimum_range",
+                    ensure_minimum_range,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizeV2._call(
+        name,
+        (input, min_range, max_range),
+        {
+            "T": T,
+            "mode": mode,
+            "round_mode": round_mode,
+            "narrow_range": narrow_range,
+            "axis": axis,
+            "ensure_minimum_range": ensure_minimum_range,
+        },
+        fast_path_error,
     )
+    return _result

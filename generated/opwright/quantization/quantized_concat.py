@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
         TType,
     )
 
-__all__ = ["QuantizedConcat", "quantized_concat"]
+__all__ = ["QuantizedConcat", "QuantizedConcatOutputs", "quantized_concat"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -38,6 +48,14 @@ class QuantizedConcatInputs(OpInputs, Generic[U]):
     input_maxes: list[Output[TFloat32]]
     N: int
     T: DType
+
+
+class QuantizedConcatOutputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizedConcat, as `quantized_concat` returns them."""
+
+    output: Output[T]
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class QuantizedConcat(Op, Generic[T]):
@@ -58,6 +76,7 @@ class QuantizedConcat(Op, Generic[T]):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = QuantizedConcatInputs
+    Outputs = QuantizedConcatOutputs
 
     @property
     def inputs(self) -> QuantizedConcatInputs[T]:
@@ -67,7 +86,7 @@ class QuantizedConcat(Op, Generic[T]):
     def create(
         scope: Scope,
         concat_dim: Operand[TInt32],
-        values: Sequence[Operand[U]],
+        values: Sequence[AnyOperand[U]],
         input_mins: Sequence[Operand[TFloat32]],
         input_maxes: Sequence[Operand[TFloat32]],
     ) -> QuantizedConcat[U]:
@@ -83,12 +102,12 @@ class QuantizedConcat(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConcat[U] = QuantizedConcat()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedConcat[U] = new(QuantizedConcat)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConcat",
                     None,
                     concat_dim,
@@ -97,22 +116,45 @@ class QuantizedConcat(Op, Generic[T]):
                     input_maxes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (concat_dim, values, input_mins, input_maxes), {}, refusal
+            scope, (concat_dim, values, input_mins, input_maxes), {}, fast_path_error
         )
 
 
+@explained
 def quantized_concat(
     concat_dim: Operand[TInt32],
-    values: Sequence[Operand[U]],
+    values: Sequence[AnyOperand[U]],
     input_mins: Sequence[Operand[TFloat32]],
     input_maxes: Sequence[Operand[TFloat32]],
     *,
     name: str | None = None,
-) -> QuantizedConcat[U]:
-    """`QuantizedConcat.create` in the current scope."""
-    return QuantizedConcat.create(
-        Scope.current(name), concat_dim, values, input_mins, input_maxes
+    **_unknown: Never,
+) -> QuantizedConcatOutputs[U]:
+    """The outputs of `QuantizedConcat.create` in the current scope."""
+    if _unknown:
+        raise QuantizedConcat._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConcatOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConcatOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConcat",
+                    name,
+                    concat_dim,
+                    values,
+                    input_mins,
+                    input_maxes,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConcat._call(
+        name, (concat_dim, values, input_mins, input_maxes), {}, fast_path_error
     )
+    return _result

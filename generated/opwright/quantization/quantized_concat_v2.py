@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
         TType,
     )
 
-__all__ = ["QuantizedConcatV2", "quantized_concat_v2"]
+__all__ = ["QuantizedConcatV2", "QuantizedConcatV2Outputs", "quantized_concat_v2"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -40,6 +50,14 @@ class QuantizedConcatV2Inputs(OpInputs, Generic[U]):
     N: int
     T: DType
     Tidx: DType
+
+
+class QuantizedConcatV2Outputs(NamedTuple, Generic[T]):
+    """Outputs of QuantizedConcatV2, as `quantized_concat_v2` returns them."""
+
+    output: Output[T]
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class QuantizedConcatV2(Op, Generic[T]):
@@ -62,6 +80,7 @@ class QuantizedConcatV2(Op, Generic[T]):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = QuantizedConcatV2Inputs
+    Outputs = QuantizedConcatV2Outputs
 
     @property
     def inputs(self) -> QuantizedConcatV2Inputs[T]:
@@ -70,7 +89,7 @@ class QuantizedConcatV2(Op, Generic[T]):
     @staticmethod
     def create(
         scope: Scope,
-        values: Sequence[Operand[U]],
+        values: Sequence[AnyOperand[U]],
         axis: Operand[Uidx],
         input_mins: Sequence[Operand[TFloat32]],
         input_maxes: Sequence[Operand[TFloat32]],
@@ -87,12 +106,12 @@ class QuantizedConcatV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedConcatV2[U] = QuantizedConcatV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: QuantizedConcatV2[U] = new(QuantizedConcatV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedConcatV2",
                     None,
                     values,
@@ -101,20 +120,45 @@ class QuantizedConcatV2(Op, Generic[T]):
                     input_maxes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (values, axis, input_mins, input_maxes), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (values, axis, input_mins, input_maxes), {}, fast_path_error
+        )
 
 
+@explained
 def quantized_concat_v2(
-    values: Sequence[Operand[U]],
+    values: Sequence[AnyOperand[U]],
     axis: Operand[Uidx],
     input_mins: Sequence[Operand[TFloat32]],
     input_maxes: Sequence[Operand[TFloat32]],
     *,
     name: str | None = None,
-) -> QuantizedConcatV2[U]:
-    """`QuantizedConcatV2.create` in the current scope."""
-    return QuantizedConcatV2.create(
-        Scope.current(name), values, axis, input_mins, input_maxes
+    **_unknown: Never,
+) -> QuantizedConcatV2Outputs[U]:
+    """The outputs of `QuantizedConcatV2.create` in the current scope."""
+    if _unknown:
+        raise QuantizedConcatV2._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedConcatV2Outputs[U]
+    if executing_eagerly():
+        try:
+            _result = QuantizedConcatV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedConcatV2",
+                    name,
+                    values,
+                    axis,
+                    input_mins,
+                    input_maxes,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedConcatV2._call(
+        name, (values, axis, input_mins, input_maxes), {}, fast_path_error
     )
+    return _result

@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -58,7 +69,7 @@ class QuantizedMatMulWithBiasAndDequantizeInputs(OpInputs):
     input_quant_mode: Literal["MIN_FIRST", "SCALED"]
 
 
-class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
+class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
     """TensorFlow's `QuantizedMatMulWithBiasAndDequantize`: `a`, `b`, `bias`,
     `min_a`, `max_a`, `min_b`, `max_b`, `min_freezed_output`, `max_freezed_output`
     -> `out`.
@@ -124,9 +135,6 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
     def inputs(self) -> QuantizedMatMulWithBiasAndDequantizeInputs:
         return QuantizedMatMulWithBiasAndDequantizeInputs(self)
 
-    def as_output(self) -> Output[Toutput]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
@@ -161,15 +169,15 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBiasAndDequantize[Uoutput] = (
-            QuantizedMatMulWithBiasAndDequantize()
+        op: QuantizedMatMulWithBiasAndDequantize[Uoutput] = new(
+            QuantizedMatMulWithBiasAndDequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndDequantize",
                     None,
                     a,
@@ -191,8 +199,8 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
                     opts.input_quant_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -212,7 +220,7 @@ class QuantizedMatMulWithBiasAndDequantize(Op, Generic[Toutput]):
                 "transpose_b": opts.transpose_b,
                 "input_quant_mode": opts.input_quant_mode,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -220,6 +228,7 @@ DEFAULTS = QuantizedMatMulWithBiasAndDequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndDequantize.Options.merge
 
 
+@explained
 def quantized_mat_mul_with_bias_and_dequantize(
     a: Operand[U1],
     b: Operand[U2],
@@ -232,29 +241,65 @@ def quantized_mat_mul_with_bias_and_dequantize(
     max_freezed_output: Operand[TFloat32],
     Toutput: type[Uoutput] | DTypeLike,
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndDequantize[Uoutput]:
-    """`QuantizedMatMulWithBiasAndDequantize.create` in the current scope, with
-    QuantizedMatMulWithBiasAndDequantize.Options as keywords.
+    **_unknown: Never,
+) -> Output[Uoutput]:
+    """`out` of `QuantizedMatMulWithBiasAndDequantize.create` in the current scope,
+    with QuantizedMatMulWithBiasAndDequantize.Options as keywords.
     """
-    return QuantizedMatMulWithBiasAndDequantize.create(
-        Scope.current(name),
-        a,
-        b,
-        bias,
-        min_a,
-        max_a,
-        min_b,
-        max_b,
-        min_freezed_output,
-        max_freezed_output,
-        Toutput,
-        QuantizedMatMulWithBiasAndDequantize.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            input_quant_mode=input_quant_mode,
+    if _unknown:
+        raise QuantizedMatMulWithBiasAndDequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "QuantizedMatMulWithBiasAndDequantize",
+                name,
+                a,
+                b,
+                bias,
+                min_a,
+                max_a,
+                min_b,
+                max_b,
+                min_freezed_output,
+                max_freezed_output,
+                "Toutput",
+                as_dtype(Toutput),
+                "transpose_a",
+                flags[transpose_a],
+                "transpose_b",
+                flags[transpose_b],
+                "input_quant_mode",
+                input_quant_mode,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMatMulWithBiasAndDequantize._call(
+        name,
+        (
+            a,
+            b,
+            bias,
+            min_a,
+            max_a,
+            min_b,
+            max_b,
+            min_freezed_output,
+            max_freezed_output,
         ),
+        {
+            "Toutput": Toutput,
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "input_quant_mode": input_quant_mode,
+        },
+        fast_path_error,
     )
+    return _result

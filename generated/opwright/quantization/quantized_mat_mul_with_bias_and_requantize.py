@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TQuint8, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TQuint8,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -27,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QuantizedMatMulWithBiasAndRequantize",
+    "QuantizedMatMulWithBiasAndRequantizeOutputs",
     "quantized_mat_mul_with_bias_and_requantize",
 ]
 
@@ -58,6 +71,14 @@ class QuantizedMatMulWithBiasAndRequantizeInputs(OpInputs):
     input_quant_mode: Literal["MIN_FIRST", "SCALED"]
 
 
+class QuantizedMatMulWithBiasAndRequantizeOutputs(NamedTuple, Generic[Toutput]):
+    """Outputs of QuantizedMatMulWithBiasAndRequantize, as `quantized_mat_mul_with_bias_and_requantize` returns them."""
+
+    out: Output[Toutput]
+    min_out: Output[TFloat32]
+    max_out: Output[TFloat32]
+
+
 class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
     """TensorFlow's `QuantizedMatMulWithBiasAndRequantize`: `a`, `b`, `bias`,
     `min_a`, `max_a`, `min_b`, `max_b`, `min_freezed_output`, `max_freezed_output`
@@ -85,6 +106,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
     min_out: Output[TFloat32]
     max_out: Output[TFloat32]
     Inputs = QuantizedMatMulWithBiasAndRequantizeInputs
+    Outputs = QuantizedMatMulWithBiasAndRequantizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of QuantizedMatMulWithBiasAndRequantize.
@@ -197,15 +219,15 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: QuantizedMatMulWithBiasAndRequantize[Uoutput] = (
-            QuantizedMatMulWithBiasAndRequantize()
+        op: QuantizedMatMulWithBiasAndRequantize[Uoutput] = new(
+            QuantizedMatMulWithBiasAndRequantize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out, op.min_out, op.max_out = execute(
-                    context._context,
+                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndRequantize",
                     None,
                     a,
@@ -227,8 +249,8 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
                     opts.input_quant_mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -248,7 +270,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
                 "transpose_b": opts.transpose_b,
                 "input_quant_mode": opts.input_quant_mode,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -268,12 +290,12 @@ def quantized_mat_mul_with_bias_and_requantize(
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[TQuint8] = TQuint8,
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRequantize[TQuint8]: ...
+) -> QuantizedMatMulWithBiasAndRequantizeOutputs[TQuint8]: ...
 
 
 @overload
@@ -288,14 +310,15 @@ def quantized_mat_mul_with_bias_and_requantize(
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike,
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRequantize[Uoutput]: ...
+) -> QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]: ...
 
 
+@explained
 def quantized_mat_mul_with_bias_and_requantize(
     a: Operand[U1],
     b: Operand[U2],
@@ -307,30 +330,68 @@ def quantized_mat_mul_with_bias_and_requantize(
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
     Toutput: type[Uoutput] | DTypeLike = "quint8",
     name: str | None = None,
-) -> QuantizedMatMulWithBiasAndRequantize[Uoutput]:
-    """`QuantizedMatMulWithBiasAndRequantize.create` in the current scope, with
-    QuantizedMatMulWithBiasAndRequantize.Options as keywords.
+    **_unknown: Never,
+) -> QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]:
+    """The outputs of `QuantizedMatMulWithBiasAndRequantize.create` in the current
+    scope, with QuantizedMatMulWithBiasAndRequantize.Options as keywords.
     """
-    return QuantizedMatMulWithBiasAndRequantize.create(
-        Scope.current(name),
-        a,
-        b,
-        bias,
-        min_a,
-        max_a,
-        min_b,
-        max_b,
-        min_freezed_output,
-        max_freezed_output,
-        QuantizedMatMulWithBiasAndRequantize.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            input_quant_mode=input_quant_mode,
+    if _unknown:
+        raise QuantizedMatMulWithBiasAndRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = QuantizedMatMulWithBiasAndRequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "QuantizedMatMulWithBiasAndRequantize",
+                    name,
+                    a,
+                    b,
+                    bias,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    min_freezed_output,
+                    max_freezed_output,
+                    "Toutput",
+                    as_dtype(Toutput),
+                    "transpose_a",
+                    flags[transpose_a],
+                    "transpose_b",
+                    flags[transpose_b],
+                    "input_quant_mode",
+                    input_quant_mode,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = QuantizedMatMulWithBiasAndRequantize._call(
+        name,
+        (
+            a,
+            b,
+            bias,
+            min_a,
+            max_a,
+            min_b,
+            max_b,
+            min_freezed_output,
+            max_freezed_output,
         ),
-        Toutput=Toutput,
+        {
+            "Toutput": Toutput,
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "input_quant_mode": input_quant_mode,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["RequantizationRange", "requantization_range"]
+__all__ = ["RequantizationRange", "RequantizationRangeOutputs", "requantization_range"]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 
@@ -32,6 +41,13 @@ class RequantizationRangeInputs(OpInputs):
     input_min: Output[TFloat32]
     input_max: Output[TFloat32]
     Tinput: DType
+
+
+class RequantizationRangeOutputs(NamedTuple):
+    """Outputs of RequantizationRange, as `requantization_range` returns them."""
+
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class RequantizationRange(Op):
@@ -52,6 +68,7 @@ class RequantizationRange(Op):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = RequantizationRangeInputs
+    Outputs = RequantizationRangeOutputs
 
     @property
     def inputs(self) -> RequantizationRangeInputs:
@@ -75,12 +92,12 @@ class RequantizationRange(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RequantizationRange = RequantizationRange()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RequantizationRange = new(RequantizationRange)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "RequantizationRange",
                     None,
                     input,
@@ -88,17 +105,41 @@ class RequantizationRange(Op):
                     input_max,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, input_min, input_max), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, input_min, input_max), {}, fast_path_error)
 
 
+@explained
 def requantization_range(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],
     input_max: Operand[TFloat32],
     *,
     name: str | None = None,
-) -> RequantizationRange:
-    """`RequantizationRange.create` in the current scope."""
-    return RequantizationRange.create(Scope.current(name), input, input_min, input_max)
+    **_unknown: Never,
+) -> RequantizationRangeOutputs:
+    """The outputs of `RequantizationRange.create` in the current scope."""
+    if _unknown:
+        raise RequantizationRange._unknown(_unknown)
+    fast_path_error = None
+    _result: RequantizationRangeOutputs
+    if executing_eagerly():
+        try:
+            _result = RequantizationRangeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RequantizationRange",
+                    name,
+                    input,
+                    input_min,
+                    input_max,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RequantizationRange._call(
+        name, (input, input_min, input_max), {}, fast_path_error
+    )
+    return _result

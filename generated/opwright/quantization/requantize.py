@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
         TQuantized,
     )
 
-__all__ = ["Requantize", "requantize"]
+__all__ = ["Requantize", "RequantizeOutputs", "requantize"]
 
 Uinput = TypeVar("Uinput", bound="TQuantized", default="AnyDType")
 OutType = TypeVar("OutType", bound="TQuantized", default="AnyDType")
@@ -39,6 +48,14 @@ class RequantizeInputs(OpInputs):
     requested_output_max: Output[TFloat32]
     Tinput: DType
     out_type: DType
+
+
+class RequantizeOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of Requantize, as `requantize` returns them."""
+
+    output: Output[OutType]
+    output_min: Output[TFloat32]
+    output_max: Output[TFloat32]
 
 
 class Requantize(Op, Generic[OutType]):
@@ -64,6 +81,7 @@ class Requantize(Op, Generic[OutType]):
     output_min: Output[TFloat32]
     output_max: Output[TFloat32]
     Inputs = RequantizeInputs
+    Outputs = RequantizeOutputs
 
     @property
     def inputs(self) -> RequantizeInputs:
@@ -93,12 +111,12 @@ class Requantize(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Requantize[UOutType] = Requantize()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Requantize[UOutType] = new(Requantize)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.output_min, op.output_max = execute(
-                    context._context,
+                    context[CURRENT],
                     "Requantize",
                     None,
                     input,
@@ -110,16 +128,17 @@ class Requantize(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_min, input_max, requested_output_min, requested_output_max),
             {"out_type": out_type},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def requantize(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],
@@ -129,14 +148,36 @@ def requantize(
     out_type: type[UOutType] | DTypeLike,
     *,
     name: str | None = None,
-) -> Requantize[UOutType]:
-    """`Requantize.create` in the current scope."""
-    return Requantize.create(
-        Scope.current(name),
-        input,
-        input_min,
-        input_max,
-        requested_output_min,
-        requested_output_max,
-        out_type,
+    **_unknown: Never,
+) -> RequantizeOutputs[UOutType]:
+    """The outputs of `Requantize.create` in the current scope."""
+    if _unknown:
+        raise Requantize._unknown(_unknown)
+    fast_path_error = None
+    _result: RequantizeOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = RequantizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "Requantize",
+                    name,
+                    input,
+                    input_min,
+                    input_max,
+                    requested_output_min,
+                    requested_output_max,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Requantize._call(
+        name,
+        (input, input_min, input_max, requested_output_min, requested_output_max),
+        {"out_type": out_type},
+        fast_path_error,
     )
+    return _result

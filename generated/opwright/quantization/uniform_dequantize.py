@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -47,7 +57,7 @@ class UniformDequantizeInputs(OpInputs):
     quantization_max_val: int
 
 
-class UniformDequantize(Op, Generic[Tout]):
+class UniformDequantize(TensorOp[Tout]):
     """TensorFlow's `UniformDequantize`: `input`, `scales`, `zero_points` ->
     `output`.
 
@@ -90,9 +100,6 @@ class UniformDequantize(Op, Generic[Tout]):
     def inputs(self) -> UniformDequantizeInputs:
         return UniformDequantizeInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -119,13 +126,13 @@ class UniformDequantize(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformDequantize[Uout] = UniformDequantize()
+        op: UniformDequantize[Uout] = new(UniformDequantize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformDequantize",
                     None,
                     input,
@@ -141,8 +148,8 @@ class UniformDequantize(Op, Generic[Tout]):
                     quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, scales, zero_points),
@@ -152,7 +159,7 @@ class UniformDequantize(Op, Generic[Tout]):
                 "quantization_min_val": quantization_min_val,
                 "quantization_max_val": quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -160,6 +167,7 @@ DEFAULTS = UniformDequantize.Options()
 MERGE = UniformDequantize.Options.merge
 
 
+@explained
 def uniform_dequantize(
     input: Operand[Uin],
     scales: Operand[TFloat32],
@@ -168,19 +176,47 @@ def uniform_dequantize(
     quantization_min_val: int,
     quantization_max_val: int,
     *,
-    quantization_axis: int = default(-1),
+    quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformDequantize[Uout]:
-    """`UniformDequantize.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `UniformDequantize.create` in the current scope, with
     UniformDequantize.Options as keywords.
     """
-    return UniformDequantize.create(
-        Scope.current(name),
-        input,
-        scales,
-        zero_points,
-        Tout,
-        quantization_min_val,
-        quantization_max_val,
-        UniformDequantize.Options(quantization_axis=quantization_axis),
+    if _unknown:
+        raise UniformDequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformDequantize",
+                name,
+                input,
+                scales,
+                zero_points,
+                "Tout",
+                as_dtype(Tout),
+                "quantization_axis",
+                quantization_axis,
+                "quantization_min_val",
+                quantization_min_val,
+                "quantization_max_val",
+                quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformDequantize._call(
+        name,
+        (input, scales, zero_points),
+        {
+            "Tout": Tout,
+            "quantization_axis": quantization_axis,
+            "quantization_min_val": quantization_min_val,
+            "quantization_max_val": quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -47,7 +57,7 @@ class UniformQuantizeInputs(OpInputs):
     quantization_max_val: int
 
 
-class UniformQuantize(Op, Generic[Tout]):
+class UniformQuantize(TensorOp[Tout]):
     """TensorFlow's `UniformQuantize`: `input`, `scales`, `zero_points` -> `output`.
 
     TensorFlow's own text: `UniformQuantize.tensorflow_doc()`.
@@ -89,9 +99,6 @@ class UniformQuantize(Op, Generic[Tout]):
     def inputs(self) -> UniformQuantizeInputs:
         return UniformQuantizeInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -118,13 +125,13 @@ class UniformQuantize(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantize[Uout] = UniformQuantize()
+        op: UniformQuantize[Uout] = new(UniformQuantize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformQuantize",
                     None,
                     input,
@@ -140,8 +147,8 @@ class UniformQuantize(Op, Generic[Tout]):
                     quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, scales, zero_points),
@@ -151,7 +158,7 @@ class UniformQuantize(Op, Generic[Tout]):
                 "quantization_min_val": quantization_min_val,
                 "quantization_max_val": quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -159,6 +166,7 @@ DEFAULTS = UniformQuantize.Options()
 MERGE = UniformQuantize.Options.merge
 
 
+@explained
 def uniform_quantize(
     input: Operand[Uin],
     scales: Operand[TFloat32],
@@ -167,19 +175,47 @@ def uniform_quantize(
     quantization_min_val: int,
     quantization_max_val: int,
     *,
-    quantization_axis: int = default(-1),
+    quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformQuantize[Uout]:
-    """`UniformQuantize.create` in the current scope, with UniformQuantize.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `UniformQuantize.create` in the current scope, with
+    UniformQuantize.Options as keywords.
     """
-    return UniformQuantize.create(
-        Scope.current(name),
-        input,
-        scales,
-        zero_points,
-        Tout,
-        quantization_min_val,
-        quantization_max_val,
-        UniformQuantize.Options(quantization_axis=quantization_axis),
+    if _unknown:
+        raise UniformQuantize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformQuantize",
+                name,
+                input,
+                scales,
+                zero_points,
+                "Tout",
+                as_dtype(Tout),
+                "quantization_axis",
+                quantization_axis,
+                "quantization_min_val",
+                quantization_min_val,
+                "quantization_max_val",
+                quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformQuantize._call(
+        name,
+        (input, scales, zero_points),
+        {
+            "Tout": Tout,
+            "quantization_axis": quantization_axis,
+            "quantization_min_val": quantization_min_val,
+            "quantization_max_val": quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

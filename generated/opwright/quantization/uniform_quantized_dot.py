@@ -3,22 +3,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TInt32,
         TQint8,
@@ -57,7 +68,7 @@ class UniformQuantizedDotInputs(OpInputs):
     output_quantization_max_val: int
 
 
-class UniformQuantizedDot(Op, Generic[Tout]):
+class UniformQuantizedDot(TensorOp[Tout]):
     """TensorFlow's `UniformQuantizedDot`: `lhs`, `rhs`, `lhs_scales`,
     `lhs_zero_points`, `rhs_scales`, `rhs_zero_points`, `output_scales`,
     `output_zero_points` -> `output`.
@@ -121,14 +132,11 @@ class UniformQuantizedDot(Op, Generic[Tout]):
     def inputs(self) -> UniformQuantizedDotInputs:
         return UniformQuantizedDotInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         lhs: Operand[Uin],
-        rhs: Operand[Uin],
+        rhs: SameOperand[Uin],
         lhs_scales: Operand[TFloat32],
         lhs_zero_points: Operand[TInt32],
         rhs_scales: Operand[TFloat32],
@@ -168,13 +176,13 @@ class UniformQuantizedDot(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedDot[Uout] = UniformQuantizedDot()
+        op: UniformQuantizedDot[Uout] = new(UniformQuantizedDot)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformQuantizedDot",
                     None,
                     lhs,
@@ -207,8 +215,8 @@ class UniformQuantizedDot(Op, Generic[Tout]):
                     output_quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -233,7 +241,7 @@ class UniformQuantizedDot(Op, Generic[Tout]):
                 "output_quantization_min_val": output_quantization_min_val,
                 "output_quantization_max_val": output_quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -241,9 +249,10 @@ DEFAULTS = UniformQuantizedDot.Options()
 MERGE = UniformQuantizedDot.Options.merge
 
 
+@explained
 def uniform_quantized_dot(
     lhs: Operand[Uin],
-    rhs: Operand[Uin],
+    rhs: SameOperand[Uin],
     lhs_scales: Operand[TFloat32],
     lhs_zero_points: Operand[TInt32],
     rhs_scales: Operand[TFloat32],
@@ -258,34 +267,81 @@ def uniform_quantized_dot(
     output_quantization_min_val: int,
     output_quantization_max_val: int,
     *,
-    lhs_quantization_axis: int = default(-1),
-    rhs_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
+    lhs_quantization_axis: int = -1,
+    rhs_quantization_axis: int = -1,
+    output_quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformQuantizedDot[Uout]:
-    """`UniformQuantizedDot.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `UniformQuantizedDot.create` in the current scope, with
     UniformQuantizedDot.Options as keywords.
     """
-    return UniformQuantizedDot.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        lhs_scales,
-        lhs_zero_points,
-        rhs_scales,
-        rhs_zero_points,
-        output_scales,
-        output_zero_points,
-        Tout,
-        lhs_quantization_min_val,
-        lhs_quantization_max_val,
-        rhs_quantization_min_val,
-        rhs_quantization_max_val,
-        output_quantization_min_val,
-        output_quantization_max_val,
-        UniformQuantizedDot.Options(
-            lhs_quantization_axis=lhs_quantization_axis,
-            rhs_quantization_axis=rhs_quantization_axis,
-            output_quantization_axis=output_quantization_axis,
+    if _unknown:
+        raise UniformQuantizedDot._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformQuantizedDot",
+                name,
+                lhs,
+                rhs,
+                lhs_scales,
+                lhs_zero_points,
+                rhs_scales,
+                rhs_zero_points,
+                output_scales,
+                output_zero_points,
+                "Tout",
+                as_dtype(Tout),
+                "lhs_quantization_axis",
+                lhs_quantization_axis,
+                "lhs_quantization_min_val",
+                lhs_quantization_min_val,
+                "lhs_quantization_max_val",
+                lhs_quantization_max_val,
+                "rhs_quantization_axis",
+                rhs_quantization_axis,
+                "rhs_quantization_min_val",
+                rhs_quantization_min_val,
+                "rhs_quantization_max_val",
+                rhs_quantization_max_val,
+                "output_quantization_axis",
+                output_quantization_axis,
+                "output_quantization_min_val",
+                output_quantization_min_val,
+                "output_quantization_max_val",
+                output_quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformQuantizedDot._call(
+        name,
+        (
+            lhs,
+            rhs,
+            lhs_scales,
+            lhs_zero_points,
+            rhs_scales,
+            rhs_zero_points,
+            output_scales,
+            output_zero_points,
         ),
+        {
+            "Tout": Tout,
+            "lhs_quantization_axis": lhs_quantization_axis,
+            "lhs_quantization_min_val": lhs_quantization_min_val,
+            "lhs_quantization_max_val": lhs_quantization_max_val,
+            "rhs_quantization_axis": rhs_quantization_axis,
+            "rhs_quantization_min_val": rhs_quantization_min_val,
+            "rhs_quantization_max_val": rhs_quantization_max_val,
+            "output_quantization_axis": output_quantization_axis,
+            "output_quantization_min_val": output_quantization_min_val,
+            "output_quantization_max_val": output_quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

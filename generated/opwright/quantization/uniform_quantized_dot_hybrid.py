@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -48,7 +58,7 @@ class UniformQuantizedDotHybridInputs(OpInputs):
     rhs_quantization_max_val: int
 
 
-class UniformQuantizedDotHybrid(Op, Generic[Tout]):
+class UniformQuantizedDotHybrid(TensorOp[Tout]):
     """TensorFlow's `UniformQuantizedDotHybrid`: `lhs`, `rhs`, `rhs_scales`,
     `rhs_zero_points` -> `output`.
 
@@ -93,9 +103,6 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
     def inputs(self) -> UniformQuantizedDotHybridInputs:
         return UniformQuantizedDotHybridInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -124,13 +131,13 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformQuantizedDotHybrid[Uout] = UniformQuantizedDotHybrid()
+        op: UniformQuantizedDotHybrid[Uout] = new(UniformQuantizedDotHybrid)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformQuantizedDotHybrid",
                     None,
                     lhs,
@@ -147,8 +154,8 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
                     rhs_quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (lhs, rhs, rhs_scales, rhs_zero_points),
@@ -158,7 +165,7 @@ class UniformQuantizedDotHybrid(Op, Generic[Tout]):
                 "rhs_quantization_min_val": rhs_quantization_min_val,
                 "rhs_quantization_max_val": rhs_quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -166,6 +173,7 @@ DEFAULTS = UniformQuantizedDotHybrid.Options()
 MERGE = UniformQuantizedDotHybrid.Options.merge
 
 
+@explained
 def uniform_quantized_dot_hybrid(
     lhs: Operand[Ulhs],
     rhs: Operand[Urhs],
@@ -175,20 +183,48 @@ def uniform_quantized_dot_hybrid(
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
     *,
-    rhs_quantization_axis: int = default(-1),
+    rhs_quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformQuantizedDotHybrid[Uout]:
-    """`UniformQuantizedDotHybrid.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `UniformQuantizedDotHybrid.create` in the current scope, with
     UniformQuantizedDotHybrid.Options as keywords.
     """
-    return UniformQuantizedDotHybrid.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        rhs_scales,
-        rhs_zero_points,
-        Tout,
-        rhs_quantization_min_val,
-        rhs_quantization_max_val,
-        UniformQuantizedDotHybrid.Options(rhs_quantization_axis=rhs_quantization_axis),
+    if _unknown:
+        raise UniformQuantizedDotHybrid._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformQuantizedDotHybrid",
+                name,
+                lhs,
+                rhs,
+                rhs_scales,
+                rhs_zero_points,
+                "Tout",
+                as_dtype(Tout),
+                "rhs_quantization_axis",
+                rhs_quantization_axis,
+                "rhs_quantization_min_val",
+                rhs_quantization_min_val,
+                "rhs_quantization_max_val",
+                rhs_quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformQuantizedDotHybrid._call(
+        name,
+        (lhs, rhs, rhs_scales, rhs_zero_points),
+        {
+            "Tout": Tout,
+            "rhs_quantization_axis": rhs_quantization_axis,
+            "rhs_quantization_min_val": rhs_quantization_min_val,
+            "rhs_quantization_max_val": rhs_quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

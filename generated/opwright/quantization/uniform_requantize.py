@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -51,7 +61,7 @@ class UniformRequantizeInputs(OpInputs):
     output_quantization_max_val: int
 
 
-class UniformRequantize(Op, Generic[Tout]):
+class UniformRequantize(TensorOp[Tout]):
     """TensorFlow's `UniformRequantize`: `input`, `input_scales`,
     `input_zero_points`, `output_scales`, `output_zero_points` -> `output`.
 
@@ -103,9 +113,6 @@ class UniformRequantize(Op, Generic[Tout]):
     def inputs(self) -> UniformRequantizeInputs:
         return UniformRequantizeInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -140,13 +147,13 @@ class UniformRequantize(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformRequantize[Uout] = UniformRequantize()
+        op: UniformRequantize[Uout] = new(UniformRequantize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformRequantize",
                     None,
                     input,
@@ -170,8 +177,8 @@ class UniformRequantize(Op, Generic[Tout]):
                     output_quantization_max_val,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, input_scales, input_zero_points, output_scales, output_zero_points),
@@ -184,7 +191,7 @@ class UniformRequantize(Op, Generic[Tout]):
                 "output_quantization_min_val": output_quantization_min_val,
                 "output_quantization_max_val": output_quantization_max_val,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -192,6 +199,7 @@ DEFAULTS = UniformRequantize.Options()
 MERGE = UniformRequantize.Options.merge
 
 
+@explained
 def uniform_requantize(
     input: Operand[Uin],
     input_scales: Operand[TFloat32],
@@ -204,27 +212,59 @@ def uniform_requantize(
     output_quantization_min_val: int,
     output_quantization_max_val: int,
     *,
-    input_quantization_axis: int = default(-1),
-    output_quantization_axis: int = default(-1),
+    input_quantization_axis: int = -1,
+    output_quantization_axis: int = -1,
     name: str | None = None,
-) -> UniformRequantize[Uout]:
-    """`UniformRequantize.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `UniformRequantize.create` in the current scope, with
     UniformRequantize.Options as keywords.
     """
-    return UniformRequantize.create(
-        Scope.current(name),
-        input,
-        input_scales,
-        input_zero_points,
-        output_scales,
-        output_zero_points,
-        Tout,
-        input_quantization_min_val,
-        input_quantization_max_val,
-        output_quantization_min_val,
-        output_quantization_max_val,
-        UniformRequantize.Options(
-            input_quantization_axis=input_quantization_axis,
-            output_quantization_axis=output_quantization_axis,
-        ),
+    if _unknown:
+        raise UniformRequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UniformRequantize",
+                name,
+                input,
+                input_scales,
+                input_zero_points,
+                output_scales,
+                output_zero_points,
+                "Tout",
+                as_dtype(Tout),
+                "input_quantization_axis",
+                input_quantization_axis,
+                "input_quantization_min_val",
+                input_quantization_min_val,
+                "input_quantization_max_val",
+                input_quantization_max_val,
+                "output_quantization_axis",
+                output_quantization_axis,
+                "output_quantization_min_val",
+                output_quantization_min_val,
+                "output_quantization_max_val",
+                output_quantization_max_val,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformRequantize._call(
+        name,
+        (input, input_scales, input_zero_points, output_scales, output_zero_points),
+        {
+            "Tout": Tout,
+            "input_quantization_axis": input_quantization_axis,
+            "input_quantization_min_val": input_quantization_min_val,
+            "input_quantization_max_val": input_quantization_max_val,
+            "output_quantization_axis": output_quantization_axis,
+            "output_quantization_min_val": output_quantization_min_val,
+            "output_quantization_max_val": output_quantization_max_val,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -43,7 +55,7 @@ class RaggedBincountInputs(OpInputs, Generic[U]):
     binary_output: bool
 
 
-class RaggedBincount(Op, Generic[T]):
+class RaggedBincount(TensorOp[T]):
     """TensorFlow's `RaggedBincount`: `splits`, `values`, `size`, `weights` ->
     `output`.
 
@@ -86,15 +98,12 @@ class RaggedBincount(Op, Generic[T]):
     def inputs(self) -> RaggedBincountInputs[T]:
         return RaggedBincountInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         splits: Operand[TInt64],
         values: Operand[Uidx],
-        size: Operand[Uidx],
+        size: SameOperand[Uidx],
         weights: Operand[U],
         *options: Options,
     ) -> RaggedBincount[U]:
@@ -111,13 +120,13 @@ class RaggedBincount(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedBincount[U] = RaggedBincount()
+        op: RaggedBincount[U] = new(RaggedBincount)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedBincount",
                     None,
                     splits,
@@ -128,13 +137,13 @@ class RaggedBincount(Op, Generic[T]):
                     opts.binary_output,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (splits, values, size, weights),
             {"binary_output": opts.binary_output},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,23 +151,44 @@ DEFAULTS = RaggedBincount.Options()
 MERGE = RaggedBincount.Options.merge
 
 
+@explained
 def ragged_bincount(
     splits: Operand[TInt64],
     values: Operand[Uidx],
-    size: Operand[Uidx],
+    size: SameOperand[Uidx],
     weights: Operand[U],
     *,
-    binary_output: bool = default(False),
+    binary_output: bool = False,
     name: str | None = None,
-) -> RaggedBincount[U]:
-    """`RaggedBincount.create` in the current scope, with RaggedBincount.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RaggedBincount.create` in the current scope, with
+    RaggedBincount.Options as keywords.
     """
-    return RaggedBincount.create(
-        Scope.current(name),
-        splits,
-        values,
-        size,
-        weights,
-        RaggedBincount.Options(binary_output=binary_output),
+    if _unknown:
+        raise RaggedBincount._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RaggedBincount",
+                name,
+                splits,
+                values,
+                size,
+                weights,
+                "binary_output",
+                flags[binary_output],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedBincount._call(
+        name,
+        (splits, values, size, weights),
+        {"binary_output": binary_output},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["RaggedCountSparseOutput", "ragged_count_sparse_output"]
+__all__ = [
+    "RaggedCountSparseOutput",
+    "RaggedCountSparseOutputOutputs",
+    "ragged_count_sparse_output",
+]
 
 U = TypeVar("U", bound="TIndex", default="AnyDType")
 OutputType = TypeVar(
@@ -46,6 +61,14 @@ class RaggedCountSparseOutputInputs(OpInputs, Generic[UOutputType]):
     maxlength: int
     binary_output: bool
     output_type: DType
+
+
+class RaggedCountSparseOutputOutputs(NamedTuple, Generic[OutputType]):
+    """Outputs of RaggedCountSparseOutput, as `ragged_count_sparse_output` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[OutputType]
+    output_dense_shape: Output[TInt64]
 
 
 class RaggedCountSparseOutput(Op, Generic[OutputType]):
@@ -70,6 +93,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
     output_values: Output[OutputType]
     output_dense_shape: Output[TInt64]
     Inputs = RaggedCountSparseOutputInputs
+    Outputs = RaggedCountSparseOutputOutputs
 
     class Options(OpOptions):
         """Optional attributes of RaggedCountSparseOutput.
@@ -123,13 +147,13 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedCountSparseOutput[UOutputType] = RaggedCountSparseOutput()
+        op: RaggedCountSparseOutput[UOutputType] = new(RaggedCountSparseOutput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedCountSparseOutput",
                     None,
                     splits,
@@ -140,11 +164,11 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
                     "maxlength",
                     opts.maxlength,
                     "binary_output",
-                    binary_output,
+                    flags[binary_output],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (splits, values, weights),
@@ -153,7 +177,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
                 "maxlength": opts.maxlength,
                 "binary_output": binary_output,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -161,24 +185,54 @@ DEFAULTS = RaggedCountSparseOutput.Options()
 MERGE = RaggedCountSparseOutput.Options.merge
 
 
+@explained
 def ragged_count_sparse_output(
     splits: Operand[TInt64],
     values: Operand[U],
     weights: Operand[UOutputType],
     binary_output: bool,
     *,
-    minlength: int = default(-1),
-    maxlength: int = default(-1),
+    minlength: int = -1,
+    maxlength: int = -1,
     name: str | None = None,
-) -> RaggedCountSparseOutput[UOutputType]:
-    """`RaggedCountSparseOutput.create` in the current scope, with
+    **_unknown: Never,
+) -> RaggedCountSparseOutputOutputs[UOutputType]:
+    """The outputs of `RaggedCountSparseOutput.create` in the current scope, with
     RaggedCountSparseOutput.Options as keywords.
     """
-    return RaggedCountSparseOutput.create(
-        Scope.current(name),
-        splits,
-        values,
-        weights,
-        binary_output,
-        RaggedCountSparseOutput.Options(minlength=minlength, maxlength=maxlength),
+    if _unknown:
+        raise RaggedCountSparseOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: RaggedCountSparseOutputOutputs[UOutputType]
+    if executing_eagerly():
+        try:
+            _result = RaggedCountSparseOutputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RaggedCountSparseOutput",
+                    name,
+                    splits,
+                    values,
+                    weights,
+                    "minlength",
+                    minlength,
+                    "maxlength",
+                    maxlength,
+                    "binary_output",
+                    flags[binary_output],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedCountSparseOutput._call(
+        name,
+        (splits, values, weights),
+        {
+            "minlength": minlength,
+            "maxlength": maxlength,
+            "binary_output": binary_output,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
         Operand,
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
         TString,
     )
 
-__all__ = ["RaggedCross", "ragged_cross"]
+__all__ = ["RaggedCross", "RaggedCrossOutputs", "ragged_cross"]
 
 OutValuesType = TypeVar("OutValuesType", bound="TInt64 | TString", default="AnyDType")
 UOutValuesType = TypeVar("UOutValuesType", bound="TInt64 | TString", default="AnyDType")
@@ -56,6 +67,13 @@ class RaggedCrossInputs(OpInputs):
     out_row_splits_type: DType
 
 
+class RaggedCrossOutputs(NamedTuple, Generic[OutValuesType, OutRowSplitsType]):
+    """Outputs of RaggedCross, as `ragged_cross` returns them."""
+
+    output_values: Output[OutValuesType]
+    output_row_splits: Output[OutRowSplitsType]
+
+
 class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     """TensorFlow's `RaggedCross`: `ragged_values`, `ragged_row_splits`,
     `sparse_indices`, `sparse_values`, `sparse_shape`, `dense_inputs` ->
@@ -77,6 +95,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     output_values: Output[OutValuesType]
     output_row_splits: Output[OutRowSplitsType]
     Inputs = RaggedCrossInputs
+    Outputs = RaggedCrossOutputs
 
     @property
     def inputs(self) -> RaggedCrossInputs:
@@ -85,12 +104,12 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     @staticmethod
     def create(
         scope: Scope,
-        ragged_values: Sequence[Operand[AnyDType]],
+        ragged_values: Sequence[AnyOperand[AnyDType]],
         ragged_row_splits: Sequence[Operand[AnyDType]],
         sparse_indices: Sequence[Operand[TInt64]],
-        sparse_values: Sequence[Operand[AnyDType]],
+        sparse_values: Sequence[AnyOperand[AnyDType]],
         sparse_shape: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
+        dense_inputs: Sequence[AnyOperand[AnyDType]],
         input_order: StringLike,
         hashed_output: bool,
         num_buckets: int,
@@ -118,12 +137,12 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedCross[UOutValuesType, UOutRowSplitsType] = RaggedCross()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedCross[UOutValuesType, UOutRowSplitsType] = new(RaggedCross)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_values, op.output_row_splits = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedCross",
                     None,
                     ragged_values,
@@ -135,7 +154,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                     "input_order",
                     input_order,
                     "hashed_output",
-                    hashed_output,
+                    flags[hashed_output],
                     "num_buckets",
                     num_buckets,
                     "hash_key",
@@ -146,8 +165,8 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                     as_dtype(out_row_splits_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -166,17 +185,18 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                 "out_values_type": out_values_type,
                 "out_row_splits_type": out_row_splits_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def ragged_cross(
-    ragged_values: Sequence[Operand[AnyDType]],
+    ragged_values: Sequence[AnyOperand[AnyDType]],
     ragged_row_splits: Sequence[Operand[AnyDType]],
     sparse_indices: Sequence[Operand[TInt64]],
-    sparse_values: Sequence[Operand[AnyDType]],
+    sparse_values: Sequence[AnyOperand[AnyDType]],
     sparse_shape: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
+    dense_inputs: Sequence[AnyOperand[AnyDType]],
     input_order: StringLike,
     hashed_output: bool,
     num_buckets: int,
@@ -185,20 +205,61 @@ def ragged_cross(
     out_row_splits_type: type[UOutRowSplitsType] | DTypeLike,
     *,
     name: str | None = None,
-) -> RaggedCross[UOutValuesType, UOutRowSplitsType]:
-    """`RaggedCross.create` in the current scope."""
-    return RaggedCross.create(
-        Scope.current(name),
-        ragged_values,
-        ragged_row_splits,
-        sparse_indices,
-        sparse_values,
-        sparse_shape,
-        dense_inputs,
-        input_order,
-        hashed_output,
-        num_buckets,
-        hash_key,
-        out_values_type,
-        out_row_splits_type,
+    **_unknown: Never,
+) -> RaggedCrossOutputs[UOutValuesType, UOutRowSplitsType]:
+    """The outputs of `RaggedCross.create` in the current scope."""
+    if _unknown:
+        raise RaggedCross._unknown(_unknown)
+    fast_path_error = None
+    _result: RaggedCrossOutputs[UOutValuesType, UOutRowSplitsType]
+    if executing_eagerly():
+        try:
+            _result = RaggedCrossOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RaggedCross",
+                    name,
+                    ragged_values,
+                    ragged_row_splits,
+                    sparse_indices,
+                    sparse_values,
+                    sparse_shape,
+                    dense_inputs,
+                    "input_order",
+                    input_order,
+                    "hashed_output",
+                    flags[hashed_output],
+                    "num_buckets",
+                    num_buckets,
+                    "hash_key",
+                    hash_key,
+                    "out_values_type",
+                    as_dtype(out_values_type),
+                    "out_row_splits_type",
+                    as_dtype(out_row_splits_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedCross._call(
+        name,
+        (
+            ragged_values,
+            ragged_row_splits,
+            sparse_indices,
+            sparse_values,
+            sparse_shape,
+            dense_inputs,
+        ),
+        {
+            "input_order": input_order,
+            "hashed_output": hashed_output,
+            "num_buckets": num_buckets,
+            "hash_key": hash_key,
+            "out_values_type": out_values_type,
+            "out_row_splits_type": out_row_splits_type,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,23 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
+        SameAnyOperand,
         TBool,
         TInt64,
         TType,
     )
 
-__all__ = ["RaggedFillEmptyRows", "ragged_fill_empty_rows"]
+__all__ = [
+    "RaggedFillEmptyRows",
+    "RaggedFillEmptyRowsOutputs",
+    "ragged_fill_empty_rows",
+]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -35,6 +50,15 @@ class RaggedFillEmptyRowsInputs(OpInputs, Generic[U]):
     nrows: Output[TInt64]
     default_value: Output[U]
     T: DType
+
+
+class RaggedFillEmptyRowsOutputs(NamedTuple, Generic[T]):
+    """Outputs of RaggedFillEmptyRows, as `ragged_fill_empty_rows` returns them."""
+
+    output_value_rowids: Output[TInt64]
+    output_values: Output[T]
+    empty_row_indicator: Output[TBool]
+    reverse_index_map: Output[TInt64]
 
 
 class RaggedFillEmptyRows(Op, Generic[T]):
@@ -63,6 +87,7 @@ class RaggedFillEmptyRows(Op, Generic[T]):
     empty_row_indicator: Output[TBool]
     reverse_index_map: Output[TInt64]
     Inputs = RaggedFillEmptyRowsInputs
+    Outputs = RaggedFillEmptyRowsOutputs
 
     @property
     def inputs(self) -> RaggedFillEmptyRowsInputs[T]:
@@ -72,9 +97,9 @@ class RaggedFillEmptyRows(Op, Generic[T]):
     def create(
         scope: Scope,
         value_rowids: Operand[TInt64],
-        values: Operand[U],
+        values: AnyOperand[U],
         nrows: Operand[TInt64],
-        default_value: Operand[U],
+        default_value: SameAnyOperand[U],
     ) -> RaggedFillEmptyRows[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -88,17 +113,17 @@ class RaggedFillEmptyRows(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedFillEmptyRows[U] = RaggedFillEmptyRows()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedFillEmptyRows[U] = new(RaggedFillEmptyRows)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.output_value_rowids,
                     op.output_values,
                     op.empty_row_indicator,
                     op.reverse_index_map,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedFillEmptyRows",
                     None,
                     value_rowids,
@@ -107,22 +132,45 @@ class RaggedFillEmptyRows(Op, Generic[T]):
                     default_value,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (value_rowids, values, nrows, default_value), {}, refusal
+            scope, (value_rowids, values, nrows, default_value), {}, fast_path_error
         )
 
 
+@explained
 def ragged_fill_empty_rows(
     value_rowids: Operand[TInt64],
-    values: Operand[U],
+    values: AnyOperand[U],
     nrows: Operand[TInt64],
-    default_value: Operand[U],
+    default_value: SameAnyOperand[U],
     *,
     name: str | None = None,
-) -> RaggedFillEmptyRows[U]:
-    """`RaggedFillEmptyRows.create` in the current scope."""
-    return RaggedFillEmptyRows.create(
-        Scope.current(name), value_rowids, values, nrows, default_value
+    **_unknown: Never,
+) -> RaggedFillEmptyRowsOutputs[U]:
+    """The outputs of `RaggedFillEmptyRows.create` in the current scope."""
+    if _unknown:
+        raise RaggedFillEmptyRows._unknown(_unknown)
+    fast_path_error = None
+    _result: RaggedFillEmptyRowsOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = RaggedFillEmptyRowsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RaggedFillEmptyRows",
+                    name,
+                    value_rowids,
+                    values,
+                    nrows,
+                    default_value,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedFillEmptyRows._call(
+        name, (value_rowids, values, nrows, default_value), {}, fast_path_error
     )
+    return _result

@@ -5,17 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TType,
+    )
 
-__all__ = ["RaggedGather", "ragged_gather"]
+__all__ = ["RaggedGather", "RaggedGatherOutputs", "ragged_gather"]
 
 Tvalues = TypeVar("Tvalues", bound="TType", default="AnyDType")
 Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
@@ -35,6 +52,13 @@ class RaggedGatherInputs(OpInputs, Generic[Usplits, Uvalues]):
     Tsplits: DType
     PARAMS_RAGGED_RANK: int
     OUTPUT_RAGGED_RANK: int
+
+
+class RaggedGatherOutputs(NamedTuple, Generic[Tsplits, Tvalues]):
+    """Outputs of RaggedGather, as `ragged_gather` returns them."""
+
+    output_nested_splits: list[Output[Tsplits]]
+    output_dense_values: Output[Tvalues]
 
 
 class RaggedGather(Op, Generic[Tsplits, Tvalues]):
@@ -57,6 +81,7 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
     output_nested_splits: list[Output[Tsplits]]
     output_dense_values: Output[Tvalues]
     Inputs = RaggedGatherInputs
+    Outputs = RaggedGatherOutputs
 
     @property
     def inputs(self) -> RaggedGatherInputs[Tsplits, Tvalues]:
@@ -66,7 +91,7 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
     def create(
         scope: Scope,
         params_nested_splits: Sequence[Operand[Usplits]],
-        params_dense_values: Operand[Uvalues],
+        params_dense_values: AnyOperand[Uvalues],
         indices: Operand[Uindices],
         OUTPUT_RAGGED_RANK: int,
     ) -> RaggedGather[Usplits, Uvalues]:
@@ -82,12 +107,12 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedGather[Usplits, Uvalues] = RaggedGather()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedGather[Usplits, Uvalues] = new(RaggedGather)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_nested_splits, op.output_dense_values = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedGather",
                     None,
                     params_nested_splits,
@@ -97,29 +122,52 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
                     OUTPUT_RAGGED_RANK,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (params_nested_splits, params_dense_values, indices),
             {"OUTPUT_RAGGED_RANK": OUTPUT_RAGGED_RANK},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def ragged_gather(
     params_nested_splits: Sequence[Operand[Usplits]],
-    params_dense_values: Operand[Uvalues],
+    params_dense_values: AnyOperand[Uvalues],
     indices: Operand[Uindices],
     OUTPUT_RAGGED_RANK: int,
     *,
     name: str | None = None,
-) -> RaggedGather[Usplits, Uvalues]:
-    """`RaggedGather.create` in the current scope."""
-    return RaggedGather.create(
-        Scope.current(name),
-        params_nested_splits,
-        params_dense_values,
-        indices,
-        OUTPUT_RAGGED_RANK,
+    **_unknown: Never,
+) -> RaggedGatherOutputs[Usplits, Uvalues]:
+    """The outputs of `RaggedGather.create` in the current scope."""
+    if _unknown:
+        raise RaggedGather._unknown(_unknown)
+    fast_path_error = None
+    _result: RaggedGatherOutputs[Usplits, Uvalues]
+    if executing_eagerly():
+        try:
+            _result = RaggedGatherOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RaggedGather",
+                    name,
+                    params_nested_splits,
+                    params_dense_values,
+                    indices,
+                    "OUTPUT_RAGGED_RANK",
+                    OUTPUT_RAGGED_RANK,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedGather._call(
+        name,
+        (params_nested_splits, params_dense_values, indices),
+        {"OUTPUT_RAGGED_RANK": OUTPUT_RAGGED_RANK},
+        fast_path_error,
     )
+    return _result

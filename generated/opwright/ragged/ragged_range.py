@@ -5,26 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TInt64,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         TBfloat16,
         TFloat32,
         TFloat64,
         TIndex,
     )
 
-__all__ = ["RaggedRange", "ragged_range"]
+__all__ = ["RaggedRange", "RaggedRangeOutputs", "ragged_range"]
 
 T = TypeVar("T", bound="TBfloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType")
 U = TypeVar("U", bound="TBfloat16 | TFloat32 | TFloat64 | TIndex", default="AnyDType")
@@ -40,6 +51,13 @@ class RaggedRangeInputs(OpInputs, Generic[U]):
     deltas: Output[U]
     T: DType
     Tsplits: DType
+
+
+class RaggedRangeOutputs(NamedTuple, Generic[Tsplits, T]):
+    """Outputs of RaggedRange, as `ragged_range` returns them."""
+
+    rt_nested_splits: Output[Tsplits]
+    rt_dense_values: Output[T]
 
 
 class RaggedRange(Op, Generic[Tsplits, T]):
@@ -62,6 +80,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     rt_nested_splits: Output[Tsplits]
     rt_dense_values: Output[T]
     Inputs = RaggedRangeInputs
+    Outputs = RaggedRangeOutputs
 
     @property
     def inputs(self) -> RaggedRangeInputs[T]:
@@ -72,8 +91,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     def create(
         scope: Scope,
         starts: Operand[U],
-        limits: Operand[U],
-        deltas: Operand[U],
+        limits: SameOperand[U],
+        deltas: SameOperand[U],
         *,
         Tsplits: type[TInt64] = TInt64,
     ) -> RaggedRange[TInt64, U]: ...
@@ -83,8 +102,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     def create(
         scope: Scope,
         starts: Operand[U],
-        limits: Operand[U],
-        deltas: Operand[U],
+        limits: SameOperand[U],
+        deltas: SameOperand[U],
         *,
         Tsplits: type[Usplits] | DTypeLike,
     ) -> RaggedRange[Usplits, U]: ...
@@ -93,8 +112,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     def create(
         scope: Scope,
         starts: Operand[U],
-        limits: Operand[U],
-        deltas: Operand[U],
+        limits: SameOperand[U],
+        deltas: SameOperand[U],
         *,
         Tsplits: type[Usplits] | DTypeLike = "int64",
     ) -> RaggedRange[Usplits, U]:
@@ -110,12 +129,12 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedRange[Usplits, U] = RaggedRange()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedRange[Usplits, U] = new(RaggedRange)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.rt_nested_splits, op.rt_dense_values = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedRange",
                     None,
                     starts,
@@ -125,42 +144,68 @@ class RaggedRange(Op, Generic[Tsplits, T]):
                     as_dtype(Tsplits),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (starts, limits, deltas), {"Tsplits": Tsplits}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (starts, limits, deltas), {"Tsplits": Tsplits}, fast_path_error
+        )
 
 
 @overload
 def ragged_range(
     starts: Operand[U],
-    limits: Operand[U],
-    deltas: Operand[U],
+    limits: SameOperand[U],
+    deltas: SameOperand[U],
     *,
     Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
-) -> RaggedRange[TInt64, U]: ...
+) -> RaggedRangeOutputs[TInt64, U]: ...
 
 
 @overload
 def ragged_range(
     starts: Operand[U],
-    limits: Operand[U],
-    deltas: Operand[U],
+    limits: SameOperand[U],
+    deltas: SameOperand[U],
     *,
     Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
-) -> RaggedRange[Usplits, U]: ...
+) -> RaggedRangeOutputs[Usplits, U]: ...
 
 
+@explained
 def ragged_range(
     starts: Operand[U],
-    limits: Operand[U],
-    deltas: Operand[U],
+    limits: SameOperand[U],
+    deltas: SameOperand[U],
     *,
     Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> RaggedRange[Usplits, U]:
-    """`RaggedRange.create` in the current scope."""
-    return RaggedRange.create(
-        Scope.current(name), starts, limits, deltas, Tsplits=Tsplits
+    **_unknown: Never,
+) -> RaggedRangeOutputs[Usplits, U]:
+    """The outputs of `RaggedRange.create` in the current scope."""
+    if _unknown:
+        raise RaggedRange._unknown(_unknown)
+    fast_path_error = None
+    _result: RaggedRangeOutputs[Usplits, U]
+    if executing_eagerly():
+        try:
+            _result = RaggedRangeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RaggedRange",
+                    name,
+                    starts,
+                    limits,
+                    deltas,
+                    "Tsplits",
+                    as_dtype(Tsplits),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedRange._call(
+        name, (starts, limits, deltas), {"Tsplits": Tsplits}, fast_path_error
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TInt64,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -23,7 +33,11 @@ if TYPE_CHECKING:
         TensorOperand,
     )
 
-__all__ = ["RaggedTensorFromVariant", "ragged_tensor_from_variant"]
+__all__ = [
+    "RaggedTensorFromVariant",
+    "RaggedTensorFromVariantOutputs",
+    "ragged_tensor_from_variant",
+]
 
 Tvalues = TypeVar("Tvalues", bound="TType", default="AnyDType")
 Uvalues = TypeVar("Uvalues", bound="TType", default="AnyDType")
@@ -39,6 +53,13 @@ class RaggedTensorFromVariantInputs(OpInputs):
     output_ragged_rank: int
     Tvalues: DType
     Tsplits: DType
+
+
+class RaggedTensorFromVariantOutputs(NamedTuple, Generic[Tsplits, Tvalues]):
+    """Outputs of RaggedTensorFromVariant, as `ragged_tensor_from_variant` returns them."""
+
+    output_nested_splits: list[Output[Tsplits]]
+    output_dense_values: Output[Tvalues]
 
 
 class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
@@ -59,6 +80,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
     output_nested_splits: list[Output[Tsplits]]
     output_dense_values: Output[Tvalues]
     Inputs = RaggedTensorFromVariantInputs
+    Outputs = RaggedTensorFromVariantOutputs
 
     @property
     def inputs(self) -> RaggedTensorFromVariantInputs:
@@ -111,12 +133,12 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedTensorFromVariant[Usplits, Uvalues] = RaggedTensorFromVariant()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedTensorFromVariant[Usplits, Uvalues] = new(RaggedTensorFromVariant)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_nested_splits, op.output_dense_values = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedTensorFromVariant",
                     None,
                     encoded_ragged,
@@ -130,8 +152,8 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
                     as_dtype(Tsplits),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (encoded_ragged,),
@@ -141,7 +163,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
                 "Tvalues": Tvalues,
                 "Tsplits": Tsplits,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,7 +176,7 @@ def ragged_tensor_from_variant(
     *,
     Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
-) -> RaggedTensorFromVariant[TInt64, Uvalues]: ...
+) -> RaggedTensorFromVariantOutputs[TInt64, Uvalues]: ...
 
 
 @overload
@@ -166,9 +188,10 @@ def ragged_tensor_from_variant(
     *,
     Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
-) -> RaggedTensorFromVariant[Usplits, Uvalues]: ...
+) -> RaggedTensorFromVariantOutputs[Usplits, Uvalues]: ...
 
 
+@explained
 def ragged_tensor_from_variant(
     encoded_ragged: TensorOperand[TVariant],
     input_ragged_rank: int,
@@ -177,13 +200,43 @@ def ragged_tensor_from_variant(
     *,
     Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> RaggedTensorFromVariant[Usplits, Uvalues]:
-    """`RaggedTensorFromVariant.create` in the current scope."""
-    return RaggedTensorFromVariant.create(
-        Scope.current(name),
-        encoded_ragged,
-        input_ragged_rank,
-        output_ragged_rank,
-        Tvalues,
-        Tsplits=Tsplits,
+    **_unknown: Never,
+) -> RaggedTensorFromVariantOutputs[Usplits, Uvalues]:
+    """The outputs of `RaggedTensorFromVariant.create` in the current scope."""
+    if _unknown:
+        raise RaggedTensorFromVariant._unknown(_unknown)
+    fast_path_error = None
+    _result: RaggedTensorFromVariantOutputs[Usplits, Uvalues]
+    if executing_eagerly():
+        try:
+            _result = RaggedTensorFromVariantOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RaggedTensorFromVariant",
+                    name,
+                    encoded_ragged,
+                    "input_ragged_rank",
+                    input_ragged_rank,
+                    "output_ragged_rank",
+                    output_ragged_rank,
+                    "Tvalues",
+                    as_dtype(Tvalues),
+                    "Tsplits",
+                    as_dtype(Tsplits),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedTensorFromVariant._call(
+        name,
+        (encoded_ragged,),
+        {
+            "input_ragged_rank": input_ragged_rank,
+            "output_ragged_rank": output_ragged_rank,
+            "Tvalues": Tvalues,
+            "Tsplits": Tsplits,
+        },
+        fast_path_error,
     )
+    return _result

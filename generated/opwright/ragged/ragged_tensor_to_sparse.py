@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
@@ -23,7 +33,11 @@ if TYPE_CHECKING:
         TType,
     )
 
-__all__ = ["RaggedTensorToSparse", "ragged_tensor_to_sparse"]
+__all__ = [
+    "RaggedTensorToSparse",
+    "RaggedTensorToSparseOutputs",
+    "ragged_tensor_to_sparse",
+]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -38,6 +52,14 @@ class RaggedTensorToSparseInputs(OpInputs, Generic[U]):
     RAGGED_RANK: int
     T: DType
     Tsplits: DType
+
+
+class RaggedTensorToSparseOutputs(NamedTuple, Generic[T]):
+    """Outputs of RaggedTensorToSparse, as `ragged_tensor_to_sparse` returns them."""
+
+    sparse_indices: Output[TInt64]
+    sparse_values: Output[T]
+    sparse_dense_shape: Output[TInt64]
 
 
 class RaggedTensorToSparse(Op, Generic[T]):
@@ -60,6 +82,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
     sparse_values: Output[T]
     sparse_dense_shape: Output[TInt64]
     Inputs = RaggedTensorToSparseInputs
+    Outputs = RaggedTensorToSparseOutputs
 
     @property
     def inputs(self) -> RaggedTensorToSparseInputs[T]:
@@ -69,7 +92,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
     def create(
         scope: Scope,
         rt_nested_splits: Sequence[Operand[Usplits]],
-        rt_dense_values: Operand[U],
+        rt_dense_values: AnyOperand[U],
     ) -> RaggedTensorToSparse[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -81,30 +104,53 @@ class RaggedTensorToSparse(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedTensorToSparse[U] = RaggedTensorToSparse()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedTensorToSparse[U] = new(RaggedTensorToSparse)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_indices, op.sparse_values, op.sparse_dense_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedTensorToSparse",
                     None,
                     rt_nested_splits,
                     rt_dense_values,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (rt_nested_splits, rt_dense_values), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (rt_nested_splits, rt_dense_values), {}, fast_path_error
+        )
 
 
+@explained
 def ragged_tensor_to_sparse(
     rt_nested_splits: Sequence[Operand[Usplits]],
-    rt_dense_values: Operand[U],
+    rt_dense_values: AnyOperand[U],
     *,
     name: str | None = None,
-) -> RaggedTensorToSparse[U]:
-    """`RaggedTensorToSparse.create` in the current scope."""
-    return RaggedTensorToSparse.create(
-        Scope.current(name), rt_nested_splits, rt_dense_values
+    **_unknown: Never,
+) -> RaggedTensorToSparseOutputs[U]:
+    """The outputs of `RaggedTensorToSparse.create` in the current scope."""
+    if _unknown:
+        raise RaggedTensorToSparse._unknown(_unknown)
+    fast_path_error = None
+    _result: RaggedTensorToSparseOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = RaggedTensorToSparseOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RaggedTensorToSparse",
+                    name,
+                    rt_nested_splits,
+                    rt_dense_values,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedTensorToSparse._call(
+        name, (rt_nested_splits, rt_dense_values), {}, fast_path_error
     )
+    return _result

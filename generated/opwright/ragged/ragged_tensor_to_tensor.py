@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
+        SameAnyOperand,
         StringLike,
         TIndex,
         TType,
@@ -45,7 +56,7 @@ class RaggedTensorToTensorInputs(OpInputs, Generic[U]):
     row_partition_types: tuple[StringLike, ...]
 
 
-class RaggedTensorToTensor(Op, Generic[T]):
+class RaggedTensorToTensor(TensorOp[T]):
     """TensorFlow's `RaggedTensorToTensor`: `shape`, `values`, `default_value`,
     `row_partition_tensors` -> `result`.
 
@@ -68,15 +79,12 @@ class RaggedTensorToTensor(Op, Generic[T]):
     def inputs(self) -> RaggedTensorToTensorInputs[T]:
         return RaggedTensorToTensorInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.result
-
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[Ushape],
-        values: Operand[U],
-        default_value: Operand[U],
+        values: AnyOperand[U],
+        default_value: SameAnyOperand[U],
         row_partition_tensors: Sequence[Operand[Uindex]],
         row_partition_types: Sequence[StringLike],
     ) -> RaggedTensorToTensor[U]:
@@ -94,12 +102,12 @@ class RaggedTensorToTensor(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedTensorToTensor[U] = RaggedTensorToTensor()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedTensorToTensor[U] = new(RaggedTensorToTensor)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.result = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedTensorToTensor",
                     None,
                     shape,
@@ -110,31 +118,52 @@ class RaggedTensorToTensor(Op, Generic[T]):
                     row_partition_types,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (shape, values, default_value, row_partition_tensors),
             {"row_partition_types": row_partition_types},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def ragged_tensor_to_tensor(
     shape: Operand[Ushape],
-    values: Operand[U],
-    default_value: Operand[U],
+    values: AnyOperand[U],
+    default_value: SameAnyOperand[U],
     row_partition_tensors: Sequence[Operand[Uindex]],
     row_partition_types: Sequence[StringLike],
     *,
     name: str | None = None,
-) -> RaggedTensorToTensor[U]:
-    """`RaggedTensorToTensor.create` in the current scope."""
-    return RaggedTensorToTensor.create(
-        Scope.current(name),
-        shape,
-        values,
-        default_value,
-        row_partition_tensors,
-        row_partition_types,
+    **_unknown: Never,
+) -> Output[U]:
+    """`result` of `RaggedTensorToTensor.create` in the current scope."""
+    if _unknown:
+        raise RaggedTensorToTensor._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RaggedTensorToTensor",
+                name,
+                shape,
+                values,
+                default_value,
+                row_partition_tensors,
+                "row_partition_types",
+                row_partition_types,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedTensorToTensor._call(
+        name,
+        (shape, values, default_value, row_partition_tensors),
+        {"row_partition_types": row_partition_types},
+        fast_path_error,
     )
+    return _result

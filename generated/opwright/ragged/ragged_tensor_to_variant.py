@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
         TIndex,
         TType,
-        TVariant,
     )
 
 __all__ = ["RaggedTensorToVariant", "ragged_tensor_to_variant"]
@@ -40,7 +51,7 @@ class RaggedTensorToVariantInputs(OpInputs):
     batched_input: bool
 
 
-class RaggedTensorToVariant(Op):
+class RaggedTensorToVariant(TensorOp[TVariant]):
     """TensorFlow's `RaggedTensorToVariant`: `rt_nested_splits`, `rt_dense_values` ->
     `encoded_ragged`.
 
@@ -61,14 +72,11 @@ class RaggedTensorToVariant(Op):
     def inputs(self) -> RaggedTensorToVariantInputs:
         return RaggedTensorToVariantInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.encoded_ragged
-
     @staticmethod
     def create(
         scope: Scope,
         rt_nested_splits: Sequence[Operand[Usplits]],
-        rt_dense_values: Operand[Uvalues],
+        rt_dense_values: AnyOperand[Uvalues],
         batched_input: bool,
     ) -> RaggedTensorToVariant:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -82,38 +90,62 @@ class RaggedTensorToVariant(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedTensorToVariant = RaggedTensorToVariant()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedTensorToVariant = new(RaggedTensorToVariant)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.encoded_ragged = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedTensorToVariant",
                     None,
                     rt_nested_splits,
                     rt_dense_values,
                     "batched_input",
-                    batched_input,
+                    flags[batched_input],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (rt_nested_splits, rt_dense_values),
             {"batched_input": batched_input},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def ragged_tensor_to_variant(
     rt_nested_splits: Sequence[Operand[Usplits]],
-    rt_dense_values: Operand[Uvalues],
+    rt_dense_values: AnyOperand[Uvalues],
     batched_input: bool,
     *,
     name: str | None = None,
-) -> RaggedTensorToVariant:
-    """`RaggedTensorToVariant.create` in the current scope."""
-    return RaggedTensorToVariant.create(
-        Scope.current(name), rt_nested_splits, rt_dense_values, batched_input
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`encoded_ragged` of `RaggedTensorToVariant.create` in the current scope."""
+    if _unknown:
+        raise RaggedTensorToVariant._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RaggedTensorToVariant",
+                name,
+                rt_nested_splits,
+                rt_dense_values,
+                "batched_input",
+                flags[batched_input],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedTensorToVariant._call(
+        name,
+        (rt_nested_splits, rt_dense_values),
+        {"batched_input": batched_input},
+        fast_path_error,
     )
+    return _result

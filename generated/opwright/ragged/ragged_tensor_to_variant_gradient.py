@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -42,7 +51,7 @@ class RaggedTensorToVariantGradientInputs(OpInputs):
     Tsplits: DType
 
 
-class RaggedTensorToVariantGradient(Op, Generic[Tvalues]):
+class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     """TensorFlow's `RaggedTensorToVariantGradient`: `encoded_ragged_grad`,
     `row_splits`, `dense_values_shape` -> `dense_values_grad`.
 
@@ -62,9 +71,6 @@ class RaggedTensorToVariantGradient(Op, Generic[Tvalues]):
     @property
     def inputs(self) -> RaggedTensorToVariantGradientInputs:
         return RaggedTensorToVariantGradientInputs(self)
-
-    def as_output(self) -> Output[Tvalues]:
-        return self.dense_values_grad
 
     @staticmethod
     def create(
@@ -86,12 +92,12 @@ class RaggedTensorToVariantGradient(Op, Generic[Tvalues]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RaggedTensorToVariantGradient[Uvalues] = RaggedTensorToVariantGradient()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RaggedTensorToVariantGradient[Uvalues] = new(RaggedTensorToVariantGradient)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.dense_values_grad = execute(
-                    context._context,
+                    context[CURRENT],
                     "RaggedTensorToVariantGradient",
                     None,
                     encoded_ragged_grad,
@@ -101,16 +107,17 @@ class RaggedTensorToVariantGradient(Op, Generic[Tvalues]):
                     as_dtype(Tvalues),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (encoded_ragged_grad, row_splits, dense_values_shape),
             {"Tvalues": Tvalues},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def ragged_tensor_to_variant_gradient(
     encoded_ragged_grad: TensorOperand[TVariant],
     row_splits: Operand[Usplits],
@@ -118,12 +125,34 @@ def ragged_tensor_to_variant_gradient(
     Tvalues: type[Uvalues] | DTypeLike,
     *,
     name: str | None = None,
-) -> RaggedTensorToVariantGradient[Uvalues]:
-    """`RaggedTensorToVariantGradient.create` in the current scope."""
-    return RaggedTensorToVariantGradient.create(
-        Scope.current(name),
-        encoded_ragged_grad,
-        row_splits,
-        dense_values_shape,
-        Tvalues,
+    **_unknown: Never,
+) -> Output[Uvalues]:
+    """`dense_values_grad` of `RaggedTensorToVariantGradient.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise RaggedTensorToVariantGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uvalues]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RaggedTensorToVariantGradient",
+                name,
+                encoded_ragged_grad,
+                row_splits,
+                dense_values_shape,
+                "Tvalues",
+                as_dtype(Tvalues),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RaggedTensorToVariantGradient._call(
+        name,
+        (encoded_ragged_grad, row_splits, dense_values_shape),
+        {"Tvalues": Tvalues},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["AllCandidateSampler", "all_candidate_sampler"]
+__all__ = ["AllCandidateSampler", "AllCandidateSamplerOutputs", "all_candidate_sampler"]
 
 
 class AllCandidateSamplerInputs(OpInputs):
@@ -26,6 +38,14 @@ class AllCandidateSamplerInputs(OpInputs):
     unique: bool
     seed: int
     seed2: int
+
+
+class AllCandidateSamplerOutputs(NamedTuple):
+    """Outputs of AllCandidateSampler, as `all_candidate_sampler` returns them."""
+
+    sampled_candidates: Output[TInt64]
+    true_expected_count: Output[TFloat32]
+    sampled_expected_count: Output[TFloat32]
 
 
 class AllCandidateSampler(Op):
@@ -48,6 +68,7 @@ class AllCandidateSampler(Op):
     true_expected_count: Output[TFloat32]
     sampled_expected_count: Output[TFloat32]
     Inputs = AllCandidateSamplerInputs
+    Outputs = AllCandidateSamplerOutputs
 
     class Options(OpOptions):
         """Optional attributes of AllCandidateSampler.
@@ -101,17 +122,17 @@ class AllCandidateSampler(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AllCandidateSampler = AllCandidateSampler()
+        op: AllCandidateSampler = new(AllCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "AllCandidateSampler",
                     None,
                     true_classes,
@@ -120,15 +141,15 @@ class AllCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique,
+                    flags[unique],
                     "seed",
                     opts.seed,
                     "seed2",
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (true_classes,),
@@ -139,7 +160,7 @@ class AllCandidateSampler(Op):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -147,24 +168,58 @@ DEFAULTS = AllCandidateSampler.Options()
 MERGE = AllCandidateSampler.Options.merge
 
 
+@explained
 def all_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,
     num_sampled: int,
     unique: bool,
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> AllCandidateSampler:
-    """`AllCandidateSampler.create` in the current scope, with
+    **_unknown: Never,
+) -> AllCandidateSamplerOutputs:
+    """The outputs of `AllCandidateSampler.create` in the current scope, with
     AllCandidateSampler.Options as keywords.
     """
-    return AllCandidateSampler.create(
-        Scope.current(name),
-        true_classes,
-        num_true,
-        num_sampled,
-        unique,
-        AllCandidateSampler.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise AllCandidateSampler._unknown(_unknown)
+    fast_path_error = None
+    _result: AllCandidateSamplerOutputs
+    if executing_eagerly():
+        try:
+            _result = AllCandidateSamplerOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "AllCandidateSampler",
+                    name,
+                    true_classes,
+                    "num_true",
+                    num_true,
+                    "num_sampled",
+                    num_sampled,
+                    "unique",
+                    flags[unique],
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AllCandidateSampler._call(
+        name,
+        (true_classes,),
+        {
+            "num_true": num_true,
+            "num_sampled": num_sampled,
+            "unique": unique,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

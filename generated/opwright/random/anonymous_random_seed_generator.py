@@ -5,14 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TResource, TVariant
+    from opwright_runtime.gencode import Operand, Output, TInt64, TResource, TVariant
 
-__all__ = ["AnonymousRandomSeedGenerator", "anonymous_random_seed_generator"]
+__all__ = [
+    "AnonymousRandomSeedGenerator",
+    "AnonymousRandomSeedGeneratorOutputs",
+    "anonymous_random_seed_generator",
+]
 
 
 class AnonymousRandomSeedGeneratorInputs(OpInputs):
@@ -20,6 +34,13 @@ class AnonymousRandomSeedGeneratorInputs(OpInputs):
 
     seed: Output[TInt64]
     seed2: Output[TInt64]
+
+
+class AnonymousRandomSeedGeneratorOutputs(NamedTuple):
+    """Outputs of AnonymousRandomSeedGenerator, as `anonymous_random_seed_generator` returns them."""
+
+    handle: Output[TResource]
+    deleter: Output[TVariant]
 
 
 class AnonymousRandomSeedGenerator(Op):
@@ -40,6 +61,7 @@ class AnonymousRandomSeedGenerator(Op):
     handle: Output[TResource]
     deleter: Output[TVariant]
     Inputs = AnonymousRandomSeedGeneratorInputs
+    Outputs = AnonymousRandomSeedGeneratorOutputs
 
     @property
     def inputs(self) -> AnonymousRandomSeedGeneratorInputs:
@@ -59,21 +81,43 @@ class AnonymousRandomSeedGenerator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousRandomSeedGenerator = AnonymousRandomSeedGenerator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousRandomSeedGenerator = new(AnonymousRandomSeedGenerator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle, op.deleter = execute(
-                    context._context, "AnonymousRandomSeedGenerator", None, seed, seed2
+                    context[CURRENT], "AnonymousRandomSeedGenerator", None, seed, seed2
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (seed, seed2), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (seed, seed2), {}, fast_path_error)
 
 
+@explained
 def anonymous_random_seed_generator(
-    seed: Operand[TInt64], seed2: Operand[TInt64], *, name: str | None = None
-) -> AnonymousRandomSeedGenerator:
-    """`AnonymousRandomSeedGenerator.create` in the current scope."""
-    return AnonymousRandomSeedGenerator.create(Scope.current(name), seed, seed2)
+    seed: Operand[TInt64],
+    seed2: Operand[TInt64],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> AnonymousRandomSeedGeneratorOutputs:
+    """The outputs of `AnonymousRandomSeedGenerator.create` in the current scope."""
+    if _unknown:
+        raise AnonymousRandomSeedGenerator._unknown(_unknown)
+    fast_path_error = None
+    _result: AnonymousRandomSeedGeneratorOutputs
+    if executing_eagerly():
+        try:
+            _result = AnonymousRandomSeedGeneratorOutputs._make(
+                execute(
+                    context[CURRENT], "AnonymousRandomSeedGenerator", name, seed, seed2
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousRandomSeedGenerator._call(
+        name, (seed, seed2), {}, fast_path_error
+    )
+    return _result

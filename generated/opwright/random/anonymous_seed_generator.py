@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         TBool,
@@ -19,7 +29,11 @@ if TYPE_CHECKING:
         TVariant,
     )
 
-__all__ = ["AnonymousSeedGenerator", "anonymous_seed_generator"]
+__all__ = [
+    "AnonymousSeedGenerator",
+    "AnonymousSeedGeneratorOutputs",
+    "anonymous_seed_generator",
+]
 
 
 class AnonymousSeedGeneratorInputs(OpInputs):
@@ -28,6 +42,13 @@ class AnonymousSeedGeneratorInputs(OpInputs):
     seed: Output[TInt64]
     seed2: Output[TInt64]
     reshuffle: Output[TBool]
+
+
+class AnonymousSeedGeneratorOutputs(NamedTuple):
+    """Outputs of AnonymousSeedGenerator, as `anonymous_seed_generator` returns them."""
+
+    handle: Output[TResource]
+    deleter: Output[TVariant]
 
 
 class AnonymousSeedGenerator(Op):
@@ -48,6 +69,7 @@ class AnonymousSeedGenerator(Op):
     handle: Output[TResource]
     deleter: Output[TVariant]
     Inputs = AnonymousSeedGeneratorInputs
+    Outputs = AnonymousSeedGeneratorOutputs
 
     @property
     def inputs(self) -> AnonymousSeedGeneratorInputs:
@@ -71,12 +93,12 @@ class AnonymousSeedGenerator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AnonymousSeedGenerator = AnonymousSeedGenerator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AnonymousSeedGenerator = new(AnonymousSeedGenerator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle, op.deleter = execute(
-                    context._context,
+                    context[CURRENT],
                     "AnonymousSeedGenerator",
                     None,
                     seed,
@@ -84,17 +106,41 @@ class AnonymousSeedGenerator(Op):
                     reshuffle,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (seed, seed2, reshuffle), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (seed, seed2, reshuffle), {}, fast_path_error)
 
 
+@explained
 def anonymous_seed_generator(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],
     reshuffle: Operand[TBool],
     *,
     name: str | None = None,
-) -> AnonymousSeedGenerator:
-    """`AnonymousSeedGenerator.create` in the current scope."""
-    return AnonymousSeedGenerator.create(Scope.current(name), seed, seed2, reshuffle)
+    **_unknown: Never,
+) -> AnonymousSeedGeneratorOutputs:
+    """The outputs of `AnonymousSeedGenerator.create` in the current scope."""
+    if _unknown:
+        raise AnonymousSeedGenerator._unknown(_unknown)
+    fast_path_error = None
+    _result: AnonymousSeedGeneratorOutputs
+    if executing_eagerly():
+        try:
+            _result = AnonymousSeedGeneratorOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "AnonymousSeedGenerator",
+                    name,
+                    seed,
+                    seed2,
+                    reshuffle,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AnonymousSeedGenerator._call(
+        name, (seed, seed2, reshuffle), {}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TVariant, TensorOperand
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        TResource,
+        TVariant,
+        TensorOperand,
+    )
 
 __all__ = ["DeleteRandomSeedGenerator", "delete_random_seed_generator"]
 
@@ -52,24 +68,43 @@ class DeleteRandomSeedGenerator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeleteRandomSeedGenerator = DeleteRandomSeedGenerator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DeleteRandomSeedGenerator = new(DeleteRandomSeedGenerator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context, "DeleteRandomSeedGenerator", None, handle, deleter
+                    context[CURRENT], "DeleteRandomSeedGenerator", None, handle, deleter
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, deleter), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
+@explained
 def delete_random_seed_generator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
     *,
     name: str | None = None,
-) -> DeleteRandomSeedGenerator:
-    """`DeleteRandomSeedGenerator.create` in the current scope."""
-    return DeleteRandomSeedGenerator.create(Scope.current(name), handle, deleter)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DeleteRandomSeedGenerator.create`
+    in the current scope.
+    """
+    if _unknown:
+        raise DeleteRandomSeedGenerator._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DeleteRandomSeedGenerator", name, handle, deleter
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeleteRandomSeedGenerator._call(
+        name, (handle, deleter), {}, fast_path_error
+    )
+    return _result

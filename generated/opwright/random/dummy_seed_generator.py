@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource
+    from opwright_runtime.gencode import Output
 
 __all__ = ["DummySeedGenerator", "dummy_seed_generator"]
 
@@ -19,7 +30,7 @@ class DummySeedGeneratorInputs(OpInputs):
     """Inputs and attributes of DummySeedGenerator in a graph."""
 
 
-class DummySeedGenerator(Op):
+class DummySeedGenerator(TensorOp[TResource]):
     """TensorFlow's `DummySeedGenerator`: no inputs -> `handle`.
 
     TensorFlow's own text: `DummySeedGenerator.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class DummySeedGenerator(Op):
     def inputs(self) -> DummySeedGeneratorInputs:
         return DummySeedGeneratorInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(scope: Scope) -> DummySeedGenerator:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -52,17 +60,31 @@ class DummySeedGenerator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DummySeedGenerator = DummySeedGenerator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.handle = execute(context._context, "DummySeedGenerator", None)
+        op: DummySeedGenerator = new(DummySeedGenerator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.handle = execute(context[CURRENT], "DummySeedGenerator", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def dummy_seed_generator(*, name: str | None = None) -> DummySeedGenerator:
-    """`DummySeedGenerator.create` in the current scope."""
-    return DummySeedGenerator.create(Scope.current(name))
+@explained
+def dummy_seed_generator(
+    *, name: str | None = None, **_unknown: Never
+) -> Output[TResource]:
+    """`handle` of `DummySeedGenerator.create` in the current scope."""
+    if _unknown:
+        raise DummySeedGenerator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "DummySeedGenerator", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DummySeedGenerator._call(name, (), {}, fast_path_error)
+    return _result

@@ -5,16 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["LogUniformCandidateSampler", "log_uniform_candidate_sampler"]
+__all__ = [
+    "LogUniformCandidateSampler",
+    "LogUniformCandidateSamplerOutputs",
+    "log_uniform_candidate_sampler",
+]
 
 
 class LogUniformCandidateSamplerInputs(OpInputs):
@@ -27,6 +43,14 @@ class LogUniformCandidateSamplerInputs(OpInputs):
     range_max: int
     seed: int
     seed2: int
+
+
+class LogUniformCandidateSamplerOutputs(NamedTuple):
+    """Outputs of LogUniformCandidateSampler, as `log_uniform_candidate_sampler` returns them."""
+
+    sampled_candidates: Output[TInt64]
+    true_expected_count: Output[TFloat32]
+    sampled_expected_count: Output[TFloat32]
 
 
 class LogUniformCandidateSampler(Op):
@@ -49,6 +73,7 @@ class LogUniformCandidateSampler(Op):
     true_expected_count: Output[TFloat32]
     sampled_expected_count: Output[TFloat32]
     Inputs = LogUniformCandidateSamplerInputs
+    Outputs = LogUniformCandidateSamplerOutputs
 
     class Options(OpOptions):
         """Optional attributes of LogUniformCandidateSampler.
@@ -104,17 +129,17 @@ class LogUniformCandidateSampler(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LogUniformCandidateSampler = LogUniformCandidateSampler()
+        op: LogUniformCandidateSampler = new(LogUniformCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "LogUniformCandidateSampler",
                     None,
                     true_classes,
@@ -123,7 +148,7 @@ class LogUniformCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique,
+                    flags[unique],
                     "range_max",
                     range_max,
                     "seed",
@@ -132,8 +157,8 @@ class LogUniformCandidateSampler(Op):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (true_classes,),
@@ -145,7 +170,7 @@ class LogUniformCandidateSampler(Op):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,6 +178,7 @@ DEFAULTS = LogUniformCandidateSampler.Options()
 MERGE = LogUniformCandidateSampler.Options.merge
 
 
+@explained
 def log_uniform_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,
@@ -160,19 +186,54 @@ def log_uniform_candidate_sampler(
     unique: bool,
     range_max: int,
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> LogUniformCandidateSampler:
-    """`LogUniformCandidateSampler.create` in the current scope, with
+    **_unknown: Never,
+) -> LogUniformCandidateSamplerOutputs:
+    """The outputs of `LogUniformCandidateSampler.create` in the current scope, with
     LogUniformCandidateSampler.Options as keywords.
     """
-    return LogUniformCandidateSampler.create(
-        Scope.current(name),
-        true_classes,
-        num_true,
-        num_sampled,
-        unique,
-        range_max,
-        LogUniformCandidateSampler.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise LogUniformCandidateSampler._unknown(_unknown)
+    fast_path_error = None
+    _result: LogUniformCandidateSamplerOutputs
+    if executing_eagerly():
+        try:
+            _result = LogUniformCandidateSamplerOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "LogUniformCandidateSampler",
+                    name,
+                    true_classes,
+                    "num_true",
+                    num_true,
+                    "num_sampled",
+                    num_sampled,
+                    "unique",
+                    flags[unique],
+                    "range_max",
+                    range_max,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LogUniformCandidateSampler._call(
+        name,
+        (true_classes,),
+        {
+            "num_true": num_true,
+            "num_sampled": num_sampled,
+            "unique": unique,
+            "range_max": range_max,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

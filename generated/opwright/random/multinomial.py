@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -43,7 +54,7 @@ class MultinomialInputs(OpInputs):
     output_dtype: DType
 
 
-class Multinomial(Op, Generic[OutputDtype]):
+class Multinomial(TensorOp[OutputDtype]):
     """TensorFlow's `Multinomial`: `logits`, `num_samples` -> `output`.
 
     TensorFlow's own text: `Multinomial.tensorflow_doc()`.
@@ -94,9 +105,6 @@ class Multinomial(Op, Generic[OutputDtype]):
     def inputs(self) -> MultinomialInputs:
         return MultinomialInputs(self)
 
-    def as_output(self) -> Output[OutputDtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
@@ -137,13 +145,13 @@ class Multinomial(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Multinomial[UOutputDtype] = Multinomial()
+        op: Multinomial[UOutputDtype] = new(Multinomial)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Multinomial",
                     None,
                     logits,
@@ -156,13 +164,13 @@ class Multinomial(Op, Generic[OutputDtype]):
                     as_dtype(output_dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (logits, num_samples),
             {"seed": opts.seed, "seed2": opts.seed2, "output_dtype": output_dtype},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -175,11 +183,11 @@ def multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     output_dtype: type[TInt64] = TInt64,
     name: str | None = None,
-) -> Multinomial[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
@@ -187,29 +195,53 @@ def multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     output_dtype: type[UOutputDtype] | DTypeLike,
     name: str | None = None,
-) -> Multinomial[UOutputDtype]: ...
+) -> Output[UOutputDtype]: ...
 
 
+@explained
 def multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     output_dtype: type[UOutputDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> Multinomial[UOutputDtype]:
-    """`Multinomial.create` in the current scope, with Multinomial.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UOutputDtype]:
+    """`output` of `Multinomial.create` in the current scope, with
+    Multinomial.Options as keywords.
     """
-    return Multinomial.create(
-        Scope.current(name),
-        logits,
-        num_samples,
-        Multinomial.Options(seed=seed, seed2=seed2),
-        output_dtype=output_dtype,
+    if _unknown:
+        raise Multinomial._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutputDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Multinomial",
+                name,
+                logits,
+                num_samples,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+                "output_dtype",
+                as_dtype(output_dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Multinomial._call(
+        name,
+        (logits, num_samples),
+        {"seed": seed, "seed2": seed2, "output_dtype": output_dtype},
+        fast_path_error,
     )
+    return _result

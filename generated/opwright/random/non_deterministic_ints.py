@@ -3,20 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TType,
     )
@@ -36,7 +46,7 @@ class NonDeterministicIntsInputs(OpInputs):
     shape_dtype: DType
 
 
-class NonDeterministicInts(Op, Generic[Dtype]):
+class NonDeterministicInts(TensorOp[Dtype]):
     """TensorFlow's `NonDeterministicInts`: `shape` -> `output`.
 
     TensorFlow's own text: `NonDeterministicInts.tensorflow_doc()`.
@@ -56,25 +66,22 @@ class NonDeterministicInts(Op, Generic[Dtype]):
     def inputs(self) -> NonDeterministicIntsInputs:
         return NonDeterministicIntsInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[UShapeDtype], *, dtype: type[TInt64] = TInt64
+        scope: Scope, shape: AnyOperand[UShapeDtype], *, dtype: type[TInt64] = TInt64
     ) -> NonDeterministicInts[TInt64]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[UShapeDtype], *, dtype: type[UDtype] | DTypeLike
+        scope: Scope, shape: AnyOperand[UShapeDtype], *, dtype: type[UDtype] | DTypeLike
     ) -> NonDeterministicInts[UDtype]: ...
 
     @staticmethod
     def create(
         scope: Scope,
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike = "int64",
     ) -> NonDeterministicInts[UDtype]:
@@ -88,12 +95,12 @@ class NonDeterministicInts(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NonDeterministicInts[UDtype] = NonDeterministicInts()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: NonDeterministicInts[UDtype] = new(NonDeterministicInts)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "NonDeterministicInts",
                     None,
                     shape,
@@ -101,34 +108,56 @@ class NonDeterministicInts(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape,), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape,), {"dtype": dtype}, fast_path_error)
 
 
 @overload
 def non_deterministic_ints(
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[TInt64] = TInt64,
     name: str | None = None,
-) -> NonDeterministicInts[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
 def non_deterministic_ints(
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> NonDeterministicInts[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def non_deterministic_ints(
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> NonDeterministicInts[UDtype]:
-    """`NonDeterministicInts.create` in the current scope."""
-    return NonDeterministicInts.create(Scope.current(name), shape, dtype=dtype)
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `NonDeterministicInts.create` in the current scope."""
+    if _unknown:
+        raise NonDeterministicInts._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NonDeterministicInts",
+                name,
+                shape,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NonDeterministicInts._call(
+        name, (shape,), {"dtype": dtype}, fast_path_error
+    )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TIndex,
     )
@@ -43,7 +54,7 @@ class ParameterizedTruncatedNormalInputs(OpInputs, Generic[UDtype]):
     T: DType
 
 
-class ParameterizedTruncatedNormal(Op, Generic[Dtype]):
+class ParameterizedTruncatedNormal(TensorOp[Dtype]):
     """TensorFlow's `ParameterizedTruncatedNormal`: `shape`, `means`, `stdevs`,
     `minvals`, `maxvals` -> `output`.
 
@@ -94,17 +105,14 @@ class ParameterizedTruncatedNormal(Op, Generic[Dtype]):
     def inputs(self) -> ParameterizedTruncatedNormalInputs[Dtype]:
         return ParameterizedTruncatedNormalInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[U],
         means: Operand[UDtype],
-        stdevs: Operand[UDtype],
-        minvals: Operand[UDtype],
-        maxvals: Operand[UDtype],
+        stdevs: SameOperand[UDtype],
+        minvals: SameOperand[UDtype],
+        maxvals: SameOperand[UDtype],
         *options: Options,
     ) -> ParameterizedTruncatedNormal[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -121,13 +129,13 @@ class ParameterizedTruncatedNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ParameterizedTruncatedNormal[UDtype] = ParameterizedTruncatedNormal()
+        op: ParameterizedTruncatedNormal[UDtype] = new(ParameterizedTruncatedNormal)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ParameterizedTruncatedNormal",
                     None,
                     shape,
@@ -141,13 +149,13 @@ class ParameterizedTruncatedNormal(Op, Generic[Dtype]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (shape, means, stdevs, minvals, maxvals),
             {"seed": opts.seed, "seed2": opts.seed2},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -155,26 +163,49 @@ DEFAULTS = ParameterizedTruncatedNormal.Options()
 MERGE = ParameterizedTruncatedNormal.Options.merge
 
 
+@explained
 def parameterized_truncated_normal(
     shape: Operand[U],
     means: Operand[UDtype],
-    stdevs: Operand[UDtype],
-    minvals: Operand[UDtype],
-    maxvals: Operand[UDtype],
+    stdevs: SameOperand[UDtype],
+    minvals: SameOperand[UDtype],
+    maxvals: SameOperand[UDtype],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> ParameterizedTruncatedNormal[UDtype]:
-    """`ParameterizedTruncatedNormal.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `ParameterizedTruncatedNormal.create` in the current scope, with
     ParameterizedTruncatedNormal.Options as keywords.
     """
-    return ParameterizedTruncatedNormal.create(
-        Scope.current(name),
-        shape,
-        means,
-        stdevs,
-        minvals,
-        maxvals,
-        ParameterizedTruncatedNormal.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise ParameterizedTruncatedNormal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ParameterizedTruncatedNormal",
+                name,
+                shape,
+                means,
+                stdevs,
+                minvals,
+                maxvals,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ParameterizedTruncatedNormal._call(
+        name,
+        (shape, means, stdevs, minvals, maxvals),
+        {"seed": seed, "seed2": seed2},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +52,7 @@ class RandomGammaInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RandomGamma(Op, Generic[T]):
+class RandomGamma(TensorOp[T]):
     """TensorFlow's `RandomGamma`: `shape`, `alpha` -> `output`.
 
     TensorFlow's own text: `RandomGamma.tensorflow_doc()`.
@@ -92,9 +102,6 @@ class RandomGamma(Op, Generic[T]):
     def inputs(self) -> RandomGammaInputs[T]:
         return RandomGammaInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, shape: Operand[US], alpha: Operand[U], *options: Options
@@ -110,13 +117,13 @@ class RandomGamma(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomGamma[U] = RandomGamma()
+        op: RandomGamma[U] = new(RandomGamma)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomGamma",
                     None,
                     shape,
@@ -127,10 +134,13 @@ class RandomGamma(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (shape, alpha), {"seed": opts.seed, "seed2": opts.seed2}, refusal
+            scope,
+            (shape, alpha),
+            {"seed": opts.seed, "seed2": opts.seed2},
+            fast_path_error,
         )
 
 
@@ -138,17 +148,40 @@ DEFAULTS = RandomGamma.Options()
 MERGE = RandomGamma.Options.merge
 
 
+@explained
 def random_gamma(
     shape: Operand[US],
     alpha: Operand[U],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> RandomGamma[U]:
-    """`RandomGamma.create` in the current scope, with RandomGamma.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RandomGamma.create` in the current scope, with
+    RandomGamma.Options as keywords.
     """
-    return RandomGamma.create(
-        Scope.current(name), shape, alpha, RandomGamma.Options(seed=seed, seed2=seed2)
+    if _unknown:
+        raise RandomGamma._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomGamma",
+                name,
+                shape,
+                alpha,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomGamma._call(
+        name, (shape, alpha), {"seed": seed, "seed2": seed2}, fast_path_error
     )
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
     )
@@ -34,7 +44,7 @@ class RandomGammaGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RandomGammaGrad(Op, Generic[T]):
+class RandomGammaGrad(TensorOp[T]):
     """TensorFlow's `RandomGammaGrad`: `alpha`, `sample` -> `output`.
 
     TensorFlow's own text: `RandomGammaGrad.tensorflow_doc()`.
@@ -54,12 +64,9 @@ class RandomGammaGrad(Op, Generic[T]):
     def inputs(self) -> RandomGammaGradInputs[T]:
         return RandomGammaGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, alpha: Operand[U], sample: Operand[U]
+        scope: Scope, alpha: Operand[U], sample: SameOperand[U]
     ) -> RandomGammaGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -71,21 +78,37 @@ class RandomGammaGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomGammaGrad[U] = RandomGammaGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RandomGammaGrad[U] = new(RandomGammaGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RandomGammaGrad", None, alpha, sample
+                    context[CURRENT], "RandomGammaGrad", None, alpha, sample
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (alpha, sample), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (alpha, sample), {}, fast_path_error)
 
 
+@explained
 def random_gamma_grad(
-    alpha: Operand[U], sample: Operand[U], *, name: str | None = None
-) -> RandomGammaGrad[U]:
-    """`RandomGammaGrad.create` in the current scope."""
-    return RandomGammaGrad.create(Scope.current(name), alpha, sample)
+    alpha: Operand[U],
+    sample: SameOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RandomGammaGrad.create` in the current scope."""
+    if _unknown:
+        raise RandomGammaGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RandomGammaGrad", name, alpha, sample)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomGammaGrad._call(name, (alpha, sample), {}, fast_path_error)
+    return _result

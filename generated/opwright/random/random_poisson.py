@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +52,7 @@ class RandomPoissonInputs(OpInputs, Generic[UDtype]):
     dtype: DType
 
 
-class RandomPoisson(Op, Generic[Dtype]):
+class RandomPoisson(TensorOp[Dtype]):
     """TensorFlow's `RandomPoisson`: `shape`, `rate` -> `output`.
 
     TensorFlow's own text: `RandomPoisson.tensorflow_doc()`.
@@ -93,9 +103,6 @@ class RandomPoisson(Op, Generic[Dtype]):
     def inputs(self) -> RandomPoissonInputs[Dtype]:
         return RandomPoissonInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.",
@@ -115,13 +122,13 @@ class RandomPoisson(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomPoisson[UDtype] = RandomPoisson()
+        op: RandomPoisson[UDtype] = new(RandomPoisson)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomPoisson",
                     None,
                     shape,
@@ -132,10 +139,13 @@ class RandomPoisson(Op, Generic[Dtype]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (shape, rate), {"seed": opts.seed, "seed2": opts.seed2}, refusal
+            scope,
+            (shape, rate),
+            {"seed": opts.seed, "seed2": opts.seed2},
+            fast_path_error,
         )
 
 
@@ -147,17 +157,40 @@ MERGE = RandomPoisson.Options.merge
     "RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.",
     category=None,
 )
+@explained
 def random_poisson(
     shape: Operand[US],
     rate: Operand[UDtype],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> RandomPoisson[UDtype]:
-    """`RandomPoisson.create` in the current scope, with RandomPoisson.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `RandomPoisson.create` in the current scope, with
+    RandomPoisson.Options as keywords.
     """
-    return RandomPoisson.create(
-        Scope.current(name), shape, rate, RandomPoisson.Options(seed=seed, seed2=seed2)
+    if _unknown:
+        raise RandomPoisson._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomPoisson",
+                name,
+                shape,
+                rate,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomPoisson._call(
+        name, (shape, rate), {"seed": seed, "seed2": seed2}, fast_path_error
     )
+    return _result

@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -50,7 +61,7 @@ class RandomPoissonV2Inputs(OpInputs):
     dtype: DType
 
 
-class RandomPoissonV2(Op, Generic[Dtype]):
+class RandomPoissonV2(TensorOp[Dtype]):
     """TensorFlow's `RandomPoissonV2`: `shape`, `rate` -> `output`.
 
     TensorFlow's own text: `RandomPoissonV2.tensorflow_doc()`.
@@ -102,9 +113,6 @@ class RandomPoissonV2(Op, Generic[Dtype]):
     def inputs(self) -> RandomPoissonV2Inputs:
         return RandomPoissonV2Inputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
@@ -145,13 +153,13 @@ class RandomPoissonV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomPoissonV2[UDtype] = RandomPoissonV2()
+        op: RandomPoissonV2[UDtype] = new(RandomPoissonV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomPoissonV2",
                     None,
                     shape,
@@ -164,13 +172,13 @@ class RandomPoissonV2(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (shape, rate),
             {"seed": opts.seed, "seed2": opts.seed2, "dtype": dtype},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -183,11 +191,11 @@ def random_poisson_v2(
     shape: Operand[US],
     rate: Operand[UR],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     dtype: type[TInt64] = TInt64,
     name: str | None = None,
-) -> RandomPoissonV2[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
@@ -195,29 +203,53 @@ def random_poisson_v2(
     shape: Operand[US],
     rate: Operand[UR],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> RandomPoissonV2[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def random_poisson_v2(
     shape: Operand[US],
     rate: Operand[UR],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> RandomPoissonV2[UDtype]:
-    """`RandomPoissonV2.create` in the current scope, with RandomPoissonV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `RandomPoissonV2.create` in the current scope, with
+    RandomPoissonV2.Options as keywords.
     """
-    return RandomPoissonV2.create(
-        Scope.current(name),
-        shape,
-        rate,
-        RandomPoissonV2.Options(seed=seed, seed2=seed2),
-        dtype=dtype,
+    if _unknown:
+        raise RandomPoissonV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomPoissonV2",
+                name,
+                shape,
+                rate,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomPoissonV2._call(
+        name,
+        (shape, rate),
+        {"seed": seed, "seed2": seed2, "dtype": dtype},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["RandomShuffle", "random_shuffle"]
@@ -30,7 +40,7 @@ class RandomShuffleInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RandomShuffle(Op, Generic[T]):
+class RandomShuffle(TensorOp[T]):
     """TensorFlow's `RandomShuffle`: `value` -> `output`.
 
     TensorFlow's own text: `RandomShuffle.tensorflow_doc()`.
@@ -76,11 +86,10 @@ class RandomShuffle(Op, Generic[T]):
     def inputs(self) -> RandomShuffleInputs[T]:
         return RandomShuffleInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, value: Operand[U], *options: Options) -> RandomShuffle[U]:
+    def create(
+        scope: Scope, value: AnyOperand[U], *options: Options
+    ) -> RandomShuffle[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,13 +100,13 @@ class RandomShuffle(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomShuffle[U] = RandomShuffle()
+        op: RandomShuffle[U] = new(RandomShuffle)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomShuffle",
                     None,
                     value,
@@ -107,10 +116,10 @@ class RandomShuffle(Op, Generic[T]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (value,), {"seed": opts.seed, "seed2": opts.seed2}, refusal
+            scope, (value,), {"seed": opts.seed, "seed2": opts.seed2}, fast_path_error
         )
 
 
@@ -118,16 +127,38 @@ DEFAULTS = RandomShuffle.Options()
 MERGE = RandomShuffle.Options.merge
 
 
+@explained
 def random_shuffle(
-    value: Operand[U],
+    value: AnyOperand[U],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> RandomShuffle[U]:
-    """`RandomShuffle.create` in the current scope, with RandomShuffle.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RandomShuffle.create` in the current scope, with
+    RandomShuffle.Options as keywords.
     """
-    return RandomShuffle.create(
-        Scope.current(name), value, RandomShuffle.Options(seed=seed, seed2=seed2)
+    if _unknown:
+        raise RandomShuffle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomShuffle",
+                name,
+                value,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomShuffle._call(
+        name, (value,), {"seed": seed, "seed2": seed2}, fast_path_error
     )
+    return _result

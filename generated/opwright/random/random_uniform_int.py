@@ -5,14 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+    )
     from typing_extensions import Self
 
 __all__ = ["RandomUniformInt", "random_uniform_int"]
@@ -34,7 +51,7 @@ class RandomUniformIntInputs(OpInputs, Generic[Uout]):
     T: DType
 
 
-class RandomUniformInt(Op, Generic[Tout]):
+class RandomUniformInt(TensorOp[Tout]):
     """TensorFlow's `RandomUniformInt`: `shape`, `minval`, `maxval` -> `output`.
 
     TensorFlow's own text: `RandomUniformInt.tensorflow_doc()`.
@@ -84,15 +101,12 @@ class RandomUniformInt(Op, Generic[Tout]):
     def inputs(self) -> RandomUniformIntInputs[Tout]:
         return RandomUniformIntInputs(self)
 
-    def as_output(self) -> Output[Tout]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[U],
         minval: Operand[Uout],
-        maxval: Operand[Uout],
+        maxval: SameOperand[Uout],
         *options: Options,
     ) -> RandomUniformInt[Uout]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -107,13 +121,13 @@ class RandomUniformInt(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RandomUniformInt[Uout] = RandomUniformInt()
+        op: RandomUniformInt[Uout] = new(RandomUniformInt)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RandomUniformInt",
                     None,
                     shape,
@@ -125,13 +139,13 @@ class RandomUniformInt(Op, Generic[Tout]):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (shape, minval, maxval),
             {"seed": opts.seed, "seed2": opts.seed2},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,22 +153,42 @@ DEFAULTS = RandomUniformInt.Options()
 MERGE = RandomUniformInt.Options.merge
 
 
+@explained
 def random_uniform_int(
     shape: Operand[U],
     minval: Operand[Uout],
-    maxval: Operand[Uout],
+    maxval: SameOperand[Uout],
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> RandomUniformInt[Uout]:
-    """`RandomUniformInt.create` in the current scope, with RandomUniformInt.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `RandomUniformInt.create` in the current scope, with
+    RandomUniformInt.Options as keywords.
     """
-    return RandomUniformInt.create(
-        Scope.current(name),
-        shape,
-        minval,
-        maxval,
-        RandomUniformInt.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise RandomUniformInt._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RandomUniformInt",
+                name,
+                shape,
+                minval,
+                maxval,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RandomUniformInt._call(
+        name, (shape, minval, maxval), {"seed": seed, "seed2": seed2}, fast_path_error
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["RecordInput", "record_input"]
@@ -29,7 +41,7 @@ class RecordInputInputs(OpInputs):
     compression_type: StringLike
 
 
-class RecordInput(Op):
+class RecordInput(TensorOp[TString]):
     """TensorFlow's `RecordInput`: no inputs -> `records`.
 
     TensorFlow's own text: `RecordInput.tensorflow_doc()`.
@@ -115,9 +127,6 @@ class RecordInput(Op):
     def inputs(self) -> RecordInputInputs:
         return RecordInputInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.records
-
     @staticmethod
     def create(
         scope: Scope, file_pattern: StringLike, *options: Options
@@ -132,13 +141,13 @@ class RecordInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RecordInput = RecordInput()
+        op: RecordInput = new(RecordInput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.records = execute(
-                    context._context,
+                    context[CURRENT],
                     "RecordInput",
                     None,
                     "file_pattern",
@@ -157,8 +166,8 @@ class RecordInput(Op):
                     opts.compression_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -171,7 +180,7 @@ class RecordInput(Op):
                 "batch_size": opts.batch_size,
                 "compression_type": opts.compression_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -179,29 +188,62 @@ DEFAULTS = RecordInput.Options()
 MERGE = RecordInput.Options.merge
 
 
+@explained
 def record_input(
     file_pattern: StringLike,
     *,
-    file_random_seed: int = default(301),
-    file_shuffle_shift_ratio: float = default(0.0),
-    file_buffer_size: int = default(10000),
-    file_parallelism: int = default(16),
-    batch_size: int = default(32),
-    compression_type: StringLike = default(""),
+    file_random_seed: int = 301,
+    file_shuffle_shift_ratio: float = 0.0,
+    file_buffer_size: int = 10000,
+    file_parallelism: int = 16,
+    batch_size: int = 32,
+    compression_type: StringLike = "",
     name: str | None = None,
-) -> RecordInput:
-    """`RecordInput.create` in the current scope, with RecordInput.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`records` of `RecordInput.create` in the current scope, with
+    RecordInput.Options as keywords.
     """
-    return RecordInput.create(
-        Scope.current(name),
-        file_pattern,
-        RecordInput.Options(
-            file_random_seed=file_random_seed,
-            file_shuffle_shift_ratio=file_shuffle_shift_ratio,
-            file_buffer_size=file_buffer_size,
-            file_parallelism=file_parallelism,
-            batch_size=batch_size,
-            compression_type=compression_type,
-        ),
+    if _unknown:
+        raise RecordInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RecordInput",
+                name,
+                "file_pattern",
+                file_pattern,
+                "file_random_seed",
+                file_random_seed,
+                "file_shuffle_shift_ratio",
+                file_shuffle_shift_ratio,
+                "file_buffer_size",
+                file_buffer_size,
+                "file_parallelism",
+                file_parallelism,
+                "batch_size",
+                batch_size,
+                "compression_type",
+                compression_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RecordInput._call(
+        name,
+        (),
+        {
+            "file_pattern": file_pattern,
+            "file_random_seed": file_random_seed,
+            "file_shuffle_shift_ratio": file_shuffle_shift_ratio,
+            "file_buffer_size": file_buffer_size,
+            "file_parallelism": file_parallelism,
+            "batch_size": batch_size,
+            "compression_type": compression_type,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         TInt32,
-        TInt64,
         TResource,
         TUint64,
         TensorOperand,
@@ -31,7 +41,7 @@ class RngReadAndSkipInputs(OpInputs):
     delta: Output[TUint64]
 
 
-class RngReadAndSkip(Op):
+class RngReadAndSkip(TensorOp[TInt64]):
     """TensorFlow's `RngReadAndSkip`: `resource`, `alg`, `delta` -> `value`.
 
     TensorFlow's own text: `RngReadAndSkip.tensorflow_doc()`.
@@ -51,9 +61,6 @@ class RngReadAndSkip(Op):
     def inputs(self) -> RngReadAndSkipInputs:
         return RngReadAndSkipInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.value
-
     @staticmethod
     def create(
         scope: Scope,
@@ -72,25 +79,40 @@ class RngReadAndSkip(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RngReadAndSkip = RngReadAndSkip()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RngReadAndSkip = new(RngReadAndSkip)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.value = execute(
-                    context._context, "RngReadAndSkip", None, resource, alg, delta
+                    context[CURRENT], "RngReadAndSkip", None, resource, alg, delta
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource, alg, delta), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (resource, alg, delta), {}, fast_path_error)
 
 
+@explained
 def rng_read_and_skip(
     resource: TensorOperand[TResource],
     alg: Operand[TInt32],
     delta: Operand[TUint64],
     *,
     name: str | None = None,
-) -> RngReadAndSkip:
-    """`RngReadAndSkip.create` in the current scope."""
-    return RngReadAndSkip.create(Scope.current(name), resource, alg, delta)
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`value` of `RngReadAndSkip.create` in the current scope."""
+    if _unknown:
+        raise RngReadAndSkip._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RngReadAndSkip", name, resource, alg, delta
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RngReadAndSkip._call(name, (resource, alg, delta), {}, fast_path_error)
+    return _result

@@ -5,12 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TResource, TensorOperand
+    from opwright_runtime.gencode import (
+        Operand,
+        Operation,
+        Output,
+        TInt64,
+        TResource,
+        TensorOperand,
+    )
 
 __all__ = ["RngSkip", "rng_skip"]
 
@@ -57,23 +74,40 @@ class RngSkip(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RngSkip = RngSkip()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "RngSkip", None, resource, algorithm, delta)
+        op: RngSkip = new(RngSkip)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "RngSkip", None, resource, algorithm, delta)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource, algorithm, delta), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (resource, algorithm, delta), {}, fast_path_error)
 
 
+@explained
 def rng_skip(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     delta: Operand[TInt64],
     *,
     name: str | None = None,
-) -> RngSkip:
-    """`RngSkip.create` in the current scope."""
-    return RngSkip.create(Scope.current(name), resource, algorithm, delta)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `RngSkip.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise RngSkip._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RngSkip", name, resource, algorithm, delta
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RngSkip._call(name, (resource, algorithm, delta), {}, fast_path_error)
+    return _result

@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TFloat64,
@@ -51,7 +62,7 @@ class StatefulRandomBinomialInputs(OpInputs):
     dtype: DType
 
 
-class StatefulRandomBinomial(Op, Generic[Dtype]):
+class StatefulRandomBinomial(TensorOp[Dtype]):
     """TensorFlow's `StatefulRandomBinomial`: `resource`, `algorithm`, `shape`,
     `counts`, `probs` -> `output`.
 
@@ -78,9 +89,6 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
     def inputs(self) -> StatefulRandomBinomialInputs:
         return StatefulRandomBinomialInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
@@ -89,7 +97,7 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[US],
         counts: Operand[U],
-        probs: Operand[U],
+        probs: SameOperand[U],
         *,
         dtype: type[TInt64] = TInt64,
     ) -> StatefulRandomBinomial[TInt64]: ...
@@ -102,7 +110,7 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[US],
         counts: Operand[U],
-        probs: Operand[U],
+        probs: SameOperand[U],
         *,
         dtype: type[UDtype] | DTypeLike,
     ) -> StatefulRandomBinomial[UDtype]: ...
@@ -114,7 +122,7 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         algorithm: Operand[TInt64],
         shape: Operand[US],
         counts: Operand[U],
-        probs: Operand[U],
+        probs: SameOperand[U],
         *,
         dtype: type[UDtype] | DTypeLike = "int64",
     ) -> StatefulRandomBinomial[UDtype]:
@@ -132,12 +140,12 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulRandomBinomial[UDtype] = StatefulRandomBinomial()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatefulRandomBinomial[UDtype] = new(StatefulRandomBinomial)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatefulRandomBinomial",
                     None,
                     resource,
@@ -149,13 +157,13 @@ class StatefulRandomBinomial(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (resource, algorithm, shape, counts, probs),
             {"dtype": dtype},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -165,11 +173,11 @@ def stateful_random_binomial(
     algorithm: Operand[TInt64],
     shape: Operand[US],
     counts: Operand[U],
-    probs: Operand[U],
+    probs: SameOperand[U],
     *,
     dtype: type[TInt64] = TInt64,
     name: str | None = None,
-) -> StatefulRandomBinomial[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
@@ -178,24 +186,51 @@ def stateful_random_binomial(
     algorithm: Operand[TInt64],
     shape: Operand[US],
     counts: Operand[U],
-    probs: Operand[U],
+    probs: SameOperand[U],
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatefulRandomBinomial[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateful_random_binomial(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: Operand[US],
     counts: Operand[U],
-    probs: Operand[U],
+    probs: SameOperand[U],
     *,
     dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> StatefulRandomBinomial[UDtype]:
-    """`StatefulRandomBinomial.create` in the current scope."""
-    return StatefulRandomBinomial.create(
-        Scope.current(name), resource, algorithm, shape, counts, probs, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatefulRandomBinomial.create` in the current scope."""
+    if _unknown:
+        raise StatefulRandomBinomial._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatefulRandomBinomial",
+                name,
+                resource,
+                algorithm,
+                shape,
+                counts,
+                probs,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatefulRandomBinomial._call(
+        name,
+        (resource, algorithm, shape, counts, probs),
+        {"dtype": dtype},
+        fast_path_error,
     )
+    return _result

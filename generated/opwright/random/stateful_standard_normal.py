@@ -3,20 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar, deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TResource,
         TType,
@@ -39,7 +49,7 @@ class StatefulStandardNormalInputs(OpInputs):
     shape_dtype: DType
 
 
-class StatefulStandardNormal(Op, Generic[Dtype]):
+class StatefulStandardNormal(TensorOp[Dtype]):
     """TensorFlow's `StatefulStandardNormal`: `resource`, `shape` -> `output`.
 
     TensorFlow's own text: `StatefulStandardNormal.tensorflow_doc()`.
@@ -60,9 +70,6 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
     def inputs(self) -> StatefulStandardNormalInputs:
         return StatefulStandardNormalInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     @deprecated(
@@ -72,7 +79,7 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[TFloat32] = TFloat32,
     ) -> StatefulStandardNormal[TFloat32]: ...
@@ -86,7 +93,7 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike,
     ) -> StatefulStandardNormal[UDtype]: ...
@@ -95,7 +102,7 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike = "float32",
     ) -> StatefulStandardNormal[UDtype]:
@@ -110,12 +117,12 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulStandardNormal[UDtype] = StatefulStandardNormal()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatefulStandardNormal[UDtype] = new(StatefulStandardNormal)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatefulStandardNormal",
                     None,
                     resource,
@@ -124,9 +131,9 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource, shape), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (resource, shape), {"dtype": dtype}, fast_path_error)
 
 
 @overload
@@ -136,11 +143,11 @@ class StatefulStandardNormal(Op, Generic[Dtype]):
 )
 def stateful_standard_normal(
     resource: TensorOperand[TResource],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> StatefulStandardNormal[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
@@ -150,21 +157,42 @@ def stateful_standard_normal(
 )
 def stateful_standard_normal(
     resource: TensorOperand[TResource],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatefulStandardNormal[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateful_standard_normal(
     resource: TensorOperand[TResource],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatefulStandardNormal[UDtype]:
-    """`StatefulStandardNormal.create` in the current scope."""
-    return StatefulStandardNormal.create(
-        Scope.current(name), resource, shape, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatefulStandardNormal.create` in the current scope."""
+    if _unknown:
+        raise StatefulStandardNormal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatefulStandardNormal",
+                name,
+                resource,
+                shape,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatefulStandardNormal._call(
+        name, (resource, shape), {"dtype": dtype}, fast_path_error
     )
+    return _result

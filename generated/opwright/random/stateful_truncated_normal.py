@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
         Operand,
@@ -41,7 +52,7 @@ class StatefulTruncatedNormalInputs(OpInputs):
     shape_dtype: DType
 
 
-class StatefulTruncatedNormal(Op, Generic[Dtype]):
+class StatefulTruncatedNormal(TensorOp[Dtype]):
     """TensorFlow's `StatefulTruncatedNormal`: `resource`, `algorithm`, `shape` ->
     `output`.
 
@@ -62,16 +73,13 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
     def inputs(self) -> StatefulTruncatedNormalInputs:
         return StatefulTruncatedNormalInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[TFloat32] = TFloat32,
     ) -> StatefulTruncatedNormal[TFloat32]: ...
@@ -82,7 +90,7 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike,
     ) -> StatefulTruncatedNormal[UDtype]: ...
@@ -92,7 +100,7 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike = "float32",
     ) -> StatefulTruncatedNormal[UDtype]:
@@ -108,12 +116,12 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulTruncatedNormal[UDtype] = StatefulTruncatedNormal()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatefulTruncatedNormal[UDtype] = new(StatefulTruncatedNormal)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatefulTruncatedNormal",
                     None,
                     resource,
@@ -123,42 +131,66 @@ class StatefulTruncatedNormal(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource, algorithm, shape), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
+        )
 
 
 @overload
 def stateful_truncated_normal(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> StatefulTruncatedNormal[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
 def stateful_truncated_normal(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatefulTruncatedNormal[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateful_truncated_normal(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatefulTruncatedNormal[UDtype]:
-    """`StatefulTruncatedNormal.create` in the current scope."""
-    return StatefulTruncatedNormal.create(
-        Scope.current(name), resource, algorithm, shape, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatefulTruncatedNormal.create` in the current scope."""
+    if _unknown:
+        raise StatefulTruncatedNormal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatefulTruncatedNormal",
+                name,
+                resource,
+                algorithm,
+                shape,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatefulTruncatedNormal._call(
+        name, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
     )
+    return _result

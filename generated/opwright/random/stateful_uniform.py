@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
         Operand,
@@ -41,7 +52,7 @@ class StatefulUniformInputs(OpInputs):
     shape_dtype: DType
 
 
-class StatefulUniform(Op, Generic[Dtype]):
+class StatefulUniform(TensorOp[Dtype]):
     """TensorFlow's `StatefulUniform`: `resource`, `algorithm`, `shape` -> `output`.
 
     TensorFlow's own text: `StatefulUniform.tensorflow_doc()`.
@@ -61,16 +72,13 @@ class StatefulUniform(Op, Generic[Dtype]):
     def inputs(self) -> StatefulUniformInputs:
         return StatefulUniformInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[TFloat32] = TFloat32,
     ) -> StatefulUniform[TFloat32]: ...
@@ -81,7 +89,7 @@ class StatefulUniform(Op, Generic[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike,
     ) -> StatefulUniform[UDtype]: ...
@@ -91,7 +99,7 @@ class StatefulUniform(Op, Generic[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike = "float32",
     ) -> StatefulUniform[UDtype]:
@@ -107,12 +115,12 @@ class StatefulUniform(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulUniform[UDtype] = StatefulUniform()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatefulUniform[UDtype] = new(StatefulUniform)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatefulUniform",
                     None,
                     resource,
@@ -122,42 +130,66 @@ class StatefulUniform(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource, algorithm, shape), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
+        )
 
 
 @overload
 def stateful_uniform(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> StatefulUniform[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
 def stateful_uniform(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatefulUniform[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateful_uniform(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatefulUniform[UDtype]:
-    """`StatefulUniform.create` in the current scope."""
-    return StatefulUniform.create(
-        Scope.current(name), resource, algorithm, shape, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatefulUniform.create` in the current scope."""
+    if _unknown:
+        raise StatefulUniform._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatefulUniform",
+                name,
+                resource,
+                algorithm,
+                shape,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatefulUniform._call(
+        name, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
     )
+    return _result

@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TUint64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
         Operand,
@@ -41,7 +52,7 @@ class StatefulUniformFullIntInputs(OpInputs):
     shape_dtype: DType
 
 
-class StatefulUniformFullInt(Op, Generic[Dtype]):
+class StatefulUniformFullInt(TensorOp[Dtype]):
     """TensorFlow's `StatefulUniformFullInt`: `resource`, `algorithm`, `shape` ->
     `output`.
 
@@ -62,16 +73,13 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
     def inputs(self) -> StatefulUniformFullIntInputs:
         return StatefulUniformFullIntInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[TUint64] = TUint64,
     ) -> StatefulUniformFullInt[TUint64]: ...
@@ -82,7 +90,7 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike,
     ) -> StatefulUniformFullInt[UDtype]: ...
@@ -92,7 +100,7 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
+        shape: AnyOperand[UShapeDtype],
         *,
         dtype: type[UDtype] | DTypeLike = "uint64",
     ) -> StatefulUniformFullInt[UDtype]:
@@ -108,12 +116,12 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulUniformFullInt[UDtype] = StatefulUniformFullInt()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatefulUniformFullInt[UDtype] = new(StatefulUniformFullInt)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatefulUniformFullInt",
                     None,
                     resource,
@@ -123,42 +131,66 @@ class StatefulUniformFullInt(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource, algorithm, shape), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
+        )
 
 
 @overload
 def stateful_uniform_full_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[TUint64] = TUint64,
     name: str | None = None,
-) -> StatefulUniformFullInt[TUint64]: ...
+) -> Output[TUint64]: ...
 
 
 @overload
 def stateful_uniform_full_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatefulUniformFullInt[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateful_uniform_full_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
+    shape: AnyOperand[UShapeDtype],
     *,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> StatefulUniformFullInt[UDtype]:
-    """`StatefulUniformFullInt.create` in the current scope."""
-    return StatefulUniformFullInt.create(
-        Scope.current(name), resource, algorithm, shape, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatefulUniformFullInt.create` in the current scope."""
+    if _unknown:
+        raise StatefulUniformFullInt._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatefulUniformFullInt",
+                name,
+                resource,
+                algorithm,
+                shape,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatefulUniformFullInt._call(
+        name, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
+        SameAnyOperand,
         TInt64,
         TResource,
         TType,
@@ -41,7 +52,7 @@ class StatefulUniformIntInputs(OpInputs, Generic[UDtype]):
     shape_dtype: DType
 
 
-class StatefulUniformInt(Op, Generic[Dtype]):
+class StatefulUniformInt(TensorOp[Dtype]):
     """TensorFlow's `StatefulUniformInt`: `resource`, `algorithm`, `shape`, `minval`,
     `maxval` -> `output`.
 
@@ -62,17 +73,14 @@ class StatefulUniformInt(Op, Generic[Dtype]):
     def inputs(self) -> StatefulUniformIntInputs[Dtype]:
         return StatefulUniformIntInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
-        shape: Operand[UShapeDtype],
-        minval: Operand[UDtype],
-        maxval: Operand[UDtype],
+        shape: AnyOperand[UShapeDtype],
+        minval: AnyOperand[UDtype],
+        maxval: SameAnyOperand[UDtype],
     ) -> StatefulUniformInt[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -87,12 +95,12 @@ class StatefulUniformInt(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatefulUniformInt[UDtype] = StatefulUniformInt()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatefulUniformInt[UDtype] = new(StatefulUniformInt)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatefulUniformInt",
                     None,
                     resource,
@@ -102,23 +110,45 @@ class StatefulUniformInt(Op, Generic[Dtype]):
                     maxval,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (resource, algorithm, shape, minval, maxval), {}, refusal
+            scope, (resource, algorithm, shape, minval, maxval), {}, fast_path_error
         )
 
 
+@explained
 def stateful_uniform_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
-    shape: Operand[UShapeDtype],
-    minval: Operand[UDtype],
-    maxval: Operand[UDtype],
+    shape: AnyOperand[UShapeDtype],
+    minval: AnyOperand[UDtype],
+    maxval: SameAnyOperand[UDtype],
     *,
     name: str | None = None,
-) -> StatefulUniformInt[UDtype]:
-    """`StatefulUniformInt.create` in the current scope."""
-    return StatefulUniformInt.create(
-        Scope.current(name), resource, algorithm, shape, minval, maxval
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatefulUniformInt.create` in the current scope."""
+    if _unknown:
+        raise StatefulUniformInt._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatefulUniformInt",
+                name,
+                resource,
+                algorithm,
+                shape,
+                minval,
+                maxval,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatefulUniformInt._call(
+        name, (resource, algorithm, shape, minval, maxval), {}, fast_path_error
     )
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -42,7 +52,7 @@ class StatelessMultinomialInputs(OpInputs):
     output_dtype: DType
 
 
-class StatelessMultinomial(Op, Generic[OutputDtype]):
+class StatelessMultinomial(TensorOp[OutputDtype]):
     """TensorFlow's `StatelessMultinomial`: `logits`, `num_samples`, `seed` ->
     `output`.
 
@@ -67,9 +77,6 @@ class StatelessMultinomial(Op, Generic[OutputDtype]):
     @property
     def inputs(self) -> StatelessMultinomialInputs:
         return StatelessMultinomialInputs(self)
-
-    def as_output(self) -> Output[OutputDtype]:
-        return self.output
 
     @overload
     @staticmethod
@@ -114,12 +121,12 @@ class StatelessMultinomial(Op, Generic[OutputDtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessMultinomial[UOutputDtype] = StatelessMultinomial()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessMultinomial[UOutputDtype] = new(StatelessMultinomial)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessMultinomial",
                     None,
                     logits,
@@ -129,10 +136,13 @@ class StatelessMultinomial(Op, Generic[OutputDtype]):
                     as_dtype(output_dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (logits, num_samples, seed), {"output_dtype": output_dtype}, refusal
+            scope,
+            (logits, num_samples, seed),
+            {"output_dtype": output_dtype},
+            fast_path_error,
         )
 
 
@@ -144,7 +154,7 @@ def stateless_multinomial(
     *,
     output_dtype: type[TInt64] = TInt64,
     name: str | None = None,
-) -> StatelessMultinomial[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
@@ -155,9 +165,10 @@ def stateless_multinomial(
     *,
     output_dtype: type[UOutputDtype] | DTypeLike,
     name: str | None = None,
-) -> StatelessMultinomial[UOutputDtype]: ...
+) -> Output[UOutputDtype]: ...
 
 
+@explained
 def stateless_multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
@@ -165,8 +176,32 @@ def stateless_multinomial(
     *,
     output_dtype: type[UOutputDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> StatelessMultinomial[UOutputDtype]:
-    """`StatelessMultinomial.create` in the current scope."""
-    return StatelessMultinomial.create(
-        Scope.current(name), logits, num_samples, seed, output_dtype=output_dtype
+    **_unknown: Never,
+) -> Output[UOutputDtype]:
+    """`output` of `StatelessMultinomial.create` in the current scope."""
+    if _unknown:
+        raise StatelessMultinomial._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutputDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessMultinomial",
+                name,
+                logits,
+                num_samples,
+                seed,
+                "output_dtype",
+                as_dtype(output_dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessMultinomial._call(
+        name,
+        (logits, num_samples, seed),
+        {"output_dtype": output_dtype},
+        fast_path_error,
     )
+    return _result

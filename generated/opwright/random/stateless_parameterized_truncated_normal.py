@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TFloat64,
@@ -47,7 +57,7 @@ class StatelessParameterizedTruncatedNormalInputs(OpInputs, Generic[UDtype]):
     dtype: DType
 
 
-class StatelessParameterizedTruncatedNormal(Op, Generic[Dtype]):
+class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
     """TensorFlow's `StatelessParameterizedTruncatedNormal`: `shape`, `seed`,
     `means`, `stddevs`, `minvals`, `maxvals` -> `output`.
 
@@ -72,18 +82,15 @@ class StatelessParameterizedTruncatedNormal(Op, Generic[Dtype]):
     def inputs(self) -> StatelessParameterizedTruncatedNormalInputs[Dtype]:
         return StatelessParameterizedTruncatedNormalInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[US],
         seed: Operand[Useed],
         means: Operand[UDtype],
-        stddevs: Operand[UDtype],
-        minvals: Operand[UDtype],
-        maxvals: Operand[UDtype],
+        stddevs: SameOperand[UDtype],
+        minvals: SameOperand[UDtype],
+        maxvals: SameOperand[UDtype],
     ) -> StatelessParameterizedTruncatedNormal[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -99,14 +106,14 @@ class StatelessParameterizedTruncatedNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessParameterizedTruncatedNormal[UDtype] = (
-            StatelessParameterizedTruncatedNormal()
+        op: StatelessParameterizedTruncatedNormal[UDtype] = new(
+            StatelessParameterizedTruncatedNormal
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessParameterizedTruncatedNormal",
                     None,
                     shape,
@@ -117,24 +124,49 @@ class StatelessParameterizedTruncatedNormal(Op, Generic[Dtype]):
                     maxvals,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (shape, seed, means, stddevs, minvals, maxvals), {}, refusal
+            scope, (shape, seed, means, stddevs, minvals, maxvals), {}, fast_path_error
         )
 
 
+@explained
 def stateless_parameterized_truncated_normal(
     shape: Operand[US],
     seed: Operand[Useed],
     means: Operand[UDtype],
-    stddevs: Operand[UDtype],
-    minvals: Operand[UDtype],
-    maxvals: Operand[UDtype],
+    stddevs: SameOperand[UDtype],
+    minvals: SameOperand[UDtype],
+    maxvals: SameOperand[UDtype],
     *,
     name: str | None = None,
-) -> StatelessParameterizedTruncatedNormal[UDtype]:
-    """`StatelessParameterizedTruncatedNormal.create` in the current scope."""
-    return StatelessParameterizedTruncatedNormal.create(
-        Scope.current(name), shape, seed, means, stddevs, minvals, maxvals
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessParameterizedTruncatedNormal.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise StatelessParameterizedTruncatedNormal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessParameterizedTruncatedNormal",
+                name,
+                shape,
+                seed,
+                means,
+                stddevs,
+                minvals,
+                maxvals,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessParameterizedTruncatedNormal._call(
+        name, (shape, seed, means, stddevs, minvals, maxvals), {}, fast_path_error
     )
+    return _result

@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         TFloat16,
         TFloat32,
         TFloat64,
@@ -50,7 +61,7 @@ class StatelessRandomBinomialInputs(OpInputs):
     dtype: DType
 
 
-class StatelessRandomBinomial(Op, Generic[Dtype]):
+class StatelessRandomBinomial(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomBinomial`: `shape`, `seed`, `counts`, `probs` ->
     `output`.
 
@@ -77,9 +88,6 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
     def inputs(self) -> StatelessRandomBinomialInputs:
         return StatelessRandomBinomialInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
@@ -87,7 +95,7 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         shape: Operand[US],
         seed: Operand[Useed],
         counts: Operand[U],
-        probs: Operand[U],
+        probs: SameOperand[U],
         *,
         dtype: type[TInt64] = TInt64,
     ) -> StatelessRandomBinomial[TInt64]: ...
@@ -99,7 +107,7 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         shape: Operand[US],
         seed: Operand[Useed],
         counts: Operand[U],
-        probs: Operand[U],
+        probs: SameOperand[U],
         *,
         dtype: type[UDtype] | DTypeLike,
     ) -> StatelessRandomBinomial[UDtype]: ...
@@ -110,7 +118,7 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         shape: Operand[US],
         seed: Operand[Useed],
         counts: Operand[U],
-        probs: Operand[U],
+        probs: SameOperand[U],
         *,
         dtype: type[UDtype] | DTypeLike = "int64",
     ) -> StatelessRandomBinomial[UDtype]:
@@ -127,12 +135,12 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomBinomial[UDtype] = StatelessRandomBinomial()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomBinomial[UDtype] = new(StatelessRandomBinomial)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomBinomial",
                     None,
                     shape,
@@ -143,9 +151,11 @@ class StatelessRandomBinomial(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, seed, counts, probs), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (shape, seed, counts, probs), {"dtype": dtype}, fast_path_error
+        )
 
 
 @overload
@@ -153,11 +163,11 @@ def stateless_random_binomial(
     shape: Operand[US],
     seed: Operand[Useed],
     counts: Operand[U],
-    probs: Operand[U],
+    probs: SameOperand[U],
     *,
     dtype: type[TInt64] = TInt64,
     name: str | None = None,
-) -> StatelessRandomBinomial[TInt64]: ...
+) -> Output[TInt64]: ...
 
 
 @overload
@@ -165,23 +175,46 @@ def stateless_random_binomial(
     shape: Operand[US],
     seed: Operand[Useed],
     counts: Operand[U],
-    probs: Operand[U],
+    probs: SameOperand[U],
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatelessRandomBinomial[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateless_random_binomial(
     shape: Operand[US],
     seed: Operand[Useed],
     counts: Operand[U],
-    probs: Operand[U],
+    probs: SameOperand[U],
     *,
     dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
-) -> StatelessRandomBinomial[UDtype]:
-    """`StatelessRandomBinomial.create` in the current scope."""
-    return StatelessRandomBinomial.create(
-        Scope.current(name), shape, seed, counts, probs, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomBinomial.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomBinomial._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomBinomial",
+                name,
+                shape,
+                seed,
+                counts,
+                probs,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomBinomial._call(
+        name, (shape, seed, counts, probs), {"dtype": dtype}, fast_path_error
     )
+    return _result

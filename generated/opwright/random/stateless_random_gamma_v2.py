@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -41,7 +50,7 @@ class StatelessRandomGammaV2Inputs(OpInputs, Generic[UDtype]):
     Tseed: DType
 
 
-class StatelessRandomGammaV2(Op, Generic[Dtype]):
+class StatelessRandomGammaV2(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomGammaV2`: `shape`, `seed`, `alpha` -> `output`.
 
     TensorFlow's own text: `StatelessRandomGammaV2.tensorflow_doc()`.
@@ -65,9 +74,6 @@ class StatelessRandomGammaV2(Op, Generic[Dtype]):
     def inputs(self) -> StatelessRandomGammaV2Inputs[Dtype]:
         return StatelessRandomGammaV2Inputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, shape: Operand[U], seed: Operand[Useed], alpha: Operand[UDtype]
@@ -83,25 +89,42 @@ class StatelessRandomGammaV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomGammaV2[UDtype] = StatelessRandomGammaV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomGammaV2[UDtype] = new(StatelessRandomGammaV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "StatelessRandomGammaV2", None, shape, seed, alpha
+                    context[CURRENT], "StatelessRandomGammaV2", None, shape, seed, alpha
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, seed, alpha), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape, seed, alpha), {}, fast_path_error)
 
 
+@explained
 def stateless_random_gamma_v2(
     shape: Operand[U],
     seed: Operand[Useed],
     alpha: Operand[UDtype],
     *,
     name: str | None = None,
-) -> StatelessRandomGammaV2[UDtype]:
-    """`StatelessRandomGammaV2.create` in the current scope."""
-    return StatelessRandomGammaV2.create(Scope.current(name), shape, seed, alpha)
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomGammaV2.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomGammaV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "StatelessRandomGammaV2", name, shape, seed, alpha
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomGammaV2._call(
+        name, (shape, seed, alpha), {}, fast_path_error
+    )
+    return _result

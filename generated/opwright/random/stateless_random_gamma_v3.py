@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -43,7 +52,7 @@ class StatelessRandomGammaV3Inputs(OpInputs, Generic[UDtype]):
     shape_dtype: DType
 
 
-class StatelessRandomGammaV3(Op, Generic[Dtype]):
+class StatelessRandomGammaV3(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomGammaV3`: `shape`, `key`, `counter`, `alg`,
     `alpha` -> `output`.
 
@@ -65,9 +74,6 @@ class StatelessRandomGammaV3(Op, Generic[Dtype]):
     @property
     def inputs(self) -> StatelessRandomGammaV3Inputs[Dtype]:
         return StatelessRandomGammaV3Inputs(self)
-
-    def as_output(self) -> Output[Dtype]:
-        return self.output
 
     @staticmethod
     def create(
@@ -91,12 +97,12 @@ class StatelessRandomGammaV3(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomGammaV3[UDtype] = StatelessRandomGammaV3()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomGammaV3[UDtype] = new(StatelessRandomGammaV3)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomGammaV3",
                     None,
                     shape,
@@ -106,11 +112,12 @@ class StatelessRandomGammaV3(Op, Generic[Dtype]):
                     alpha,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, key, counter, alg, alpha), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape, key, counter, alg, alpha), {}, fast_path_error)
 
 
+@explained
 def stateless_random_gamma_v3(
     shape: Operand[UShapeDtype],
     key: Operand[TUint64],
@@ -119,8 +126,29 @@ def stateless_random_gamma_v3(
     alpha: Operand[UDtype],
     *,
     name: str | None = None,
-) -> StatelessRandomGammaV3[UDtype]:
-    """`StatelessRandomGammaV3.create` in the current scope."""
-    return StatelessRandomGammaV3.create(
-        Scope.current(name), shape, key, counter, alg, alpha
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomGammaV3.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomGammaV3._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomGammaV3",
+                name,
+                shape,
+                key,
+                counter,
+                alg,
+                alpha,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomGammaV3._call(
+        name, (shape, key, counter, alg, alpha), {}, fast_path_error
     )
+    return _result

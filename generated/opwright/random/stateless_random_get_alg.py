@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32
+    from opwright_runtime.gencode import Output
 
 __all__ = ["StatelessRandomGetAlg", "stateless_random_get_alg"]
 
@@ -19,7 +30,7 @@ class StatelessRandomGetAlgInputs(OpInputs):
     """Inputs and attributes of StatelessRandomGetAlg in a graph."""
 
 
-class StatelessRandomGetAlg(Op):
+class StatelessRandomGetAlg(TensorOp[TInt32]):
     """TensorFlow's `StatelessRandomGetAlg`: no inputs -> `alg`.
 
     TensorFlow's own text: `StatelessRandomGetAlg.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class StatelessRandomGetAlg(Op):
     def inputs(self) -> StatelessRandomGetAlgInputs:
         return StatelessRandomGetAlgInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.alg
-
     @staticmethod
     def create(scope: Scope) -> StatelessRandomGetAlg:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -52,17 +60,31 @@ class StatelessRandomGetAlg(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomGetAlg = StatelessRandomGetAlg()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.alg = execute(context._context, "StatelessRandomGetAlg", None)
+        op: StatelessRandomGetAlg = new(StatelessRandomGetAlg)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.alg = execute(context[CURRENT], "StatelessRandomGetAlg", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def stateless_random_get_alg(*, name: str | None = None) -> StatelessRandomGetAlg:
-    """`StatelessRandomGetAlg.create` in the current scope."""
-    return StatelessRandomGetAlg.create(Scope.current(name))
+@explained
+def stateless_random_get_alg(
+    *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`alg` of `StatelessRandomGetAlg.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomGetAlg._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "StatelessRandomGetAlg", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomGetAlg._call(name, (), {}, fast_path_error)
+    return _result

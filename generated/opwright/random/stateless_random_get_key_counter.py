@@ -5,15 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TUint64
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TUint64,
+    )
 
-__all__ = ["StatelessRandomGetKeyCounter", "stateless_random_get_key_counter"]
+__all__ = [
+    "StatelessRandomGetKeyCounter",
+    "StatelessRandomGetKeyCounterOutputs",
+    "stateless_random_get_key_counter",
+]
 
 Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
 
@@ -23,6 +43,13 @@ class StatelessRandomGetKeyCounterInputs(OpInputs):
 
     seed: Output[AnyDType]
     Tseed: DType
+
+
+class StatelessRandomGetKeyCounterOutputs(NamedTuple):
+    """Outputs of StatelessRandomGetKeyCounter, as `stateless_random_get_key_counter` returns them."""
+
+    key: Output[TUint64]
+    counter: Output[TUint64]
 
 
 class StatelessRandomGetKeyCounter(Op):
@@ -42,6 +69,7 @@ class StatelessRandomGetKeyCounter(Op):
     key: Output[TUint64]
     counter: Output[TUint64]
     Inputs = StatelessRandomGetKeyCounterInputs
+    Outputs = StatelessRandomGetKeyCounterOutputs
 
     @property
     def inputs(self) -> StatelessRandomGetKeyCounterInputs:
@@ -58,21 +86,35 @@ class StatelessRandomGetKeyCounter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomGetKeyCounter = StatelessRandomGetKeyCounter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomGetKeyCounter = new(StatelessRandomGetKeyCounter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.key, op.counter = execute(
-                    context._context, "StatelessRandomGetKeyCounter", None, seed
+                    context[CURRENT], "StatelessRandomGetKeyCounter", None, seed
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (seed,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (seed,), {}, fast_path_error)
 
 
+@explained
 def stateless_random_get_key_counter(
-    seed: Operand[Useed], *, name: str | None = None
-) -> StatelessRandomGetKeyCounter:
-    """`StatelessRandomGetKeyCounter.create` in the current scope."""
-    return StatelessRandomGetKeyCounter.create(Scope.current(name), seed)
+    seed: Operand[Useed], *, name: str | None = None, **_unknown: Never
+) -> StatelessRandomGetKeyCounterOutputs:
+    """The outputs of `StatelessRandomGetKeyCounter.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomGetKeyCounter._unknown(_unknown)
+    fast_path_error = None
+    _result: StatelessRandomGetKeyCounterOutputs
+    if executing_eagerly():
+        try:
+            _result = StatelessRandomGetKeyCounterOutputs._make(
+                execute(context[CURRENT], "StatelessRandomGetKeyCounter", name, seed)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomGetKeyCounter._call(name, (seed,), {}, fast_path_error)
+    return _result

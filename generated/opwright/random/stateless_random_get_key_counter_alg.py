@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -21,7 +30,11 @@ if TYPE_CHECKING:
         TUint64,
     )
 
-__all__ = ["StatelessRandomGetKeyCounterAlg", "stateless_random_get_key_counter_alg"]
+__all__ = [
+    "StatelessRandomGetKeyCounterAlg",
+    "StatelessRandomGetKeyCounterAlgOutputs",
+    "stateless_random_get_key_counter_alg",
+]
 
 Useed = TypeVar("Useed", bound="TIndex", default="AnyDType")
 
@@ -31,6 +44,14 @@ class StatelessRandomGetKeyCounterAlgInputs(OpInputs):
 
     seed: Output[AnyDType]
     Tseed: DType
+
+
+class StatelessRandomGetKeyCounterAlgOutputs(NamedTuple):
+    """Outputs of StatelessRandomGetKeyCounterAlg, as `stateless_random_get_key_counter_alg` returns them."""
+
+    key: Output[TUint64]
+    counter: Output[TUint64]
+    alg: Output[TInt32]
 
 
 class StatelessRandomGetKeyCounterAlg(Op):
@@ -53,6 +74,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
     counter: Output[TUint64]
     alg: Output[TInt32]
     Inputs = StatelessRandomGetKeyCounterAlgInputs
+    Outputs = StatelessRandomGetKeyCounterAlgOutputs
 
     @property
     def inputs(self) -> StatelessRandomGetKeyCounterAlgInputs:
@@ -69,21 +91,35 @@ class StatelessRandomGetKeyCounterAlg(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomGetKeyCounterAlg = StatelessRandomGetKeyCounterAlg()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomGetKeyCounterAlg = new(StatelessRandomGetKeyCounterAlg)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.key, op.counter, op.alg = execute(
-                    context._context, "StatelessRandomGetKeyCounterAlg", None, seed
+                    context[CURRENT], "StatelessRandomGetKeyCounterAlg", None, seed
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (seed,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (seed,), {}, fast_path_error)
 
 
+@explained
 def stateless_random_get_key_counter_alg(
-    seed: Operand[Useed], *, name: str | None = None
-) -> StatelessRandomGetKeyCounterAlg:
-    """`StatelessRandomGetKeyCounterAlg.create` in the current scope."""
-    return StatelessRandomGetKeyCounterAlg.create(Scope.current(name), seed)
+    seed: Operand[Useed], *, name: str | None = None, **_unknown: Never
+) -> StatelessRandomGetKeyCounterAlgOutputs:
+    """The outputs of `StatelessRandomGetKeyCounterAlg.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomGetKeyCounterAlg._unknown(_unknown)
+    fast_path_error = None
+    _result: StatelessRandomGetKeyCounterAlgOutputs
+    if executing_eagerly():
+        try:
+            _result = StatelessRandomGetKeyCounterAlgOutputs._make(
+                execute(context[CURRENT], "StatelessRandomGetKeyCounterAlg", name, seed)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomGetKeyCounterAlg._call(name, (seed,), {}, fast_path_error)
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -40,7 +50,7 @@ class StatelessRandomNormalInputs(OpInputs):
     Tseed: DType
 
 
-class StatelessRandomNormal(Op, Generic[Dtype]):
+class StatelessRandomNormal(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomNormal`: `shape`, `seed` -> `output`.
 
     TensorFlow's own text: `StatelessRandomNormal.tensorflow_doc()`.
@@ -63,9 +73,6 @@ class StatelessRandomNormal(Op, Generic[Dtype]):
     @property
     def inputs(self) -> StatelessRandomNormalInputs:
         return StatelessRandomNormalInputs(self)
-
-    def as_output(self) -> Output[Dtype]:
-        return self.output
 
     @overload
     @staticmethod
@@ -106,12 +113,12 @@ class StatelessRandomNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomNormal[UDtype] = StatelessRandomNormal()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomNormal[UDtype] = new(StatelessRandomNormal)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomNormal",
                     None,
                     shape,
@@ -120,9 +127,9 @@ class StatelessRandomNormal(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, seed), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape, seed), {"dtype": dtype}, fast_path_error)
 
 
 @overload
@@ -132,7 +139,7 @@ def stateless_random_normal(
     *,
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> StatelessRandomNormal[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
@@ -142,15 +149,38 @@ def stateless_random_normal(
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatelessRandomNormal[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateless_random_normal(
     shape: Operand[U],
     seed: Operand[Useed],
     *,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatelessRandomNormal[UDtype]:
-    """`StatelessRandomNormal.create` in the current scope."""
-    return StatelessRandomNormal.create(Scope.current(name), shape, seed, dtype=dtype)
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomNormal.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomNormal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomNormal",
+                name,
+                shape,
+                seed,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomNormal._call(
+        name, (shape, seed), {"dtype": dtype}, fast_path_error
+    )
+    return _result

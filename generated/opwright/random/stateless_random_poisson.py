@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -51,7 +60,7 @@ class StatelessRandomPoissonInputs(OpInputs):
     Tseed: DType
 
 
-class StatelessRandomPoisson(Op, Generic[Dtype]):
+class StatelessRandomPoisson(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomPoisson`: `shape`, `seed`, `lam` -> `output`.
 
     TensorFlow's own text: `StatelessRandomPoisson.tensorflow_doc()`.
@@ -77,9 +86,6 @@ class StatelessRandomPoisson(Op, Generic[Dtype]):
     def inputs(self) -> StatelessRandomPoissonInputs:
         return StatelessRandomPoissonInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -100,12 +106,12 @@ class StatelessRandomPoisson(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomPoisson[UDtype] = StatelessRandomPoisson()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomPoisson[UDtype] = new(StatelessRandomPoisson)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomPoisson",
                     None,
                     shape,
@@ -115,11 +121,12 @@ class StatelessRandomPoisson(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, seed, lam), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape, seed, lam), {"dtype": dtype}, fast_path_error)
 
 
+@explained
 def stateless_random_poisson(
     shape: Operand[U],
     seed: Operand[Useed],
@@ -127,6 +134,29 @@ def stateless_random_poisson(
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> StatelessRandomPoisson[UDtype]:
-    """`StatelessRandomPoisson.create` in the current scope."""
-    return StatelessRandomPoisson.create(Scope.current(name), shape, seed, lam, dtype)
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomPoisson.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomPoisson._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomPoisson",
+                name,
+                shape,
+                seed,
+                lam,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomPoisson._call(
+        name, (shape, seed, lam), {"dtype": dtype}, fast_path_error
+    )
+    return _result

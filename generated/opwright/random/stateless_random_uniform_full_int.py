@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TUint64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -40,7 +50,7 @@ class StatelessRandomUniformFullIntInputs(OpInputs):
     Tseed: DType
 
 
-class StatelessRandomUniformFullInt(Op, Generic[Dtype]):
+class StatelessRandomUniformFullInt(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomUniformFullInt`: `shape`, `seed` -> `output`.
 
     TensorFlow's own text: `StatelessRandomUniformFullInt.tensorflow_doc()`.
@@ -63,9 +73,6 @@ class StatelessRandomUniformFullInt(Op, Generic[Dtype]):
     @property
     def inputs(self) -> StatelessRandomUniformFullIntInputs:
         return StatelessRandomUniformFullIntInputs(self)
-
-    def as_output(self) -> Output[Dtype]:
-        return self.output
 
     @overload
     @staticmethod
@@ -106,12 +113,12 @@ class StatelessRandomUniformFullInt(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomUniformFullInt[UDtype] = StatelessRandomUniformFullInt()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomUniformFullInt[UDtype] = new(StatelessRandomUniformFullInt)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomUniformFullInt",
                     None,
                     shape,
@@ -120,9 +127,9 @@ class StatelessRandomUniformFullInt(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, seed), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape, seed), {"dtype": dtype}, fast_path_error)
 
 
 @overload
@@ -132,7 +139,7 @@ def stateless_random_uniform_full_int(
     *,
     dtype: type[TUint64] = TUint64,
     name: str | None = None,
-) -> StatelessRandomUniformFullInt[TUint64]: ...
+) -> Output[TUint64]: ...
 
 
 @overload
@@ -142,17 +149,38 @@ def stateless_random_uniform_full_int(
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatelessRandomUniformFullInt[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateless_random_uniform_full_int(
     shape: Operand[U],
     seed: Operand[Useed],
     *,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> StatelessRandomUniformFullInt[UDtype]:
-    """`StatelessRandomUniformFullInt.create` in the current scope."""
-    return StatelessRandomUniformFullInt.create(
-        Scope.current(name), shape, seed, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomUniformFullInt.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomUniformFullInt._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomUniformFullInt",
+                name,
+                shape,
+                seed,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomUniformFullInt._call(
+        name, (shape, seed), {"dtype": dtype}, fast_path_error
     )
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TUint64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -41,7 +51,7 @@ class StatelessRandomUniformFullIntV2Inputs(OpInputs):
     Tshape: DType
 
 
-class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
+class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomUniformFullIntV2`: `shape`, `key`, `counter`,
     `alg` -> `output`.
 
@@ -63,9 +73,6 @@ class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
     @property
     def inputs(self) -> StatelessRandomUniformFullIntV2Inputs:
         return StatelessRandomUniformFullIntV2Inputs(self)
-
-    def as_output(self) -> Output[Dtype]:
-        return self.output
 
     @overload
     @staticmethod
@@ -114,12 +121,14 @@ class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomUniformFullIntV2[UDtype] = StatelessRandomUniformFullIntV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomUniformFullIntV2[UDtype] = new(
+            StatelessRandomUniformFullIntV2
+        )
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomUniformFullIntV2",
                     None,
                     shape,
@@ -130,9 +139,11 @@ class StatelessRandomUniformFullIntV2(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, key, counter, alg), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (shape, key, counter, alg), {"dtype": dtype}, fast_path_error
+        )
 
 
 @overload
@@ -144,7 +155,7 @@ def stateless_random_uniform_full_int_v2(
     *,
     dtype: type[TUint64] = TUint64,
     name: str | None = None,
-) -> StatelessRandomUniformFullIntV2[TUint64]: ...
+) -> Output[TUint64]: ...
 
 
 @overload
@@ -156,9 +167,10 @@ def stateless_random_uniform_full_int_v2(
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatelessRandomUniformFullIntV2[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateless_random_uniform_full_int_v2(
     shape: Operand[Ushape],
     key: Operand[TUint64],
@@ -167,8 +179,30 @@ def stateless_random_uniform_full_int_v2(
     *,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> StatelessRandomUniformFullIntV2[UDtype]:
-    """`StatelessRandomUniformFullIntV2.create` in the current scope."""
-    return StatelessRandomUniformFullIntV2.create(
-        Scope.current(name), shape, key, counter, alg, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomUniformFullIntV2.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomUniformFullIntV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomUniformFullIntV2",
+                name,
+                shape,
+                key,
+                counter,
+                alg,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomUniformFullIntV2._call(
+        name, (shape, key, counter, alg), {"dtype": dtype}, fast_path_error
     )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+    )
 
 __all__ = ["StatelessRandomUniformInt", "stateless_random_uniform_int"]
 
@@ -33,7 +49,7 @@ class StatelessRandomUniformIntInputs(OpInputs, Generic[UDtype]):
     Tseed: DType
 
 
-class StatelessRandomUniformInt(Op, Generic[Dtype]):
+class StatelessRandomUniformInt(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomUniformInt`: `shape`, `seed`, `minval`, `maxval`
     -> `output`.
 
@@ -58,16 +74,13 @@ class StatelessRandomUniformInt(Op, Generic[Dtype]):
     def inputs(self) -> StatelessRandomUniformIntInputs[Dtype]:
         return StatelessRandomUniformIntInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
         minval: Operand[UDtype],
-        maxval: Operand[UDtype],
+        maxval: SameOperand[UDtype],
     ) -> StatelessRandomUniformInt[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -81,12 +94,12 @@ class StatelessRandomUniformInt(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomUniformInt[UDtype] = StatelessRandomUniformInt()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomUniformInt[UDtype] = new(StatelessRandomUniformInt)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomUniformInt",
                     None,
                     shape,
@@ -95,20 +108,41 @@ class StatelessRandomUniformInt(Op, Generic[Dtype]):
                     maxval,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, seed, minval, maxval), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape, seed, minval, maxval), {}, fast_path_error)
 
 
+@explained
 def stateless_random_uniform_int(
     shape: Operand[U],
     seed: Operand[Useed],
     minval: Operand[UDtype],
-    maxval: Operand[UDtype],
+    maxval: SameOperand[UDtype],
     *,
     name: str | None = None,
-) -> StatelessRandomUniformInt[UDtype]:
-    """`StatelessRandomUniformInt.create` in the current scope."""
-    return StatelessRandomUniformInt.create(
-        Scope.current(name), shape, seed, minval, maxval
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomUniformInt.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomUniformInt._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomUniformInt",
+                name,
+                shape,
+                seed,
+                minval,
+                maxval,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomUniformInt._call(
+        name, (shape, seed, minval, maxval), {}, fast_path_error
     )
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TInt32,
         TUint32,
@@ -42,7 +52,7 @@ class StatelessRandomUniformIntV2Inputs(OpInputs, Generic[UDtype]):
     Tshape: DType
 
 
-class StatelessRandomUniformIntV2(Op, Generic[Dtype]):
+class StatelessRandomUniformIntV2(TensorOp[Dtype]):
     """TensorFlow's `StatelessRandomUniformIntV2`: `shape`, `key`, `counter`, `alg`,
     `minval`, `maxval` -> `output`.
 
@@ -65,9 +75,6 @@ class StatelessRandomUniformIntV2(Op, Generic[Dtype]):
     def inputs(self) -> StatelessRandomUniformIntV2Inputs[Dtype]:
         return StatelessRandomUniformIntV2Inputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -76,7 +83,7 @@ class StatelessRandomUniformIntV2(Op, Generic[Dtype]):
         counter: Operand[TUint64],
         alg: Operand[TInt32],
         minval: Operand[UDtype],
-        maxval: Operand[UDtype],
+        maxval: SameOperand[UDtype],
     ) -> StatelessRandomUniformIntV2[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -92,12 +99,12 @@ class StatelessRandomUniformIntV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessRandomUniformIntV2[UDtype] = StatelessRandomUniformIntV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessRandomUniformIntV2[UDtype] = new(StatelessRandomUniformIntV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessRandomUniformIntV2",
                     None,
                     shape,
@@ -108,22 +115,47 @@ class StatelessRandomUniformIntV2(Op, Generic[Dtype]):
                     maxval,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, key, counter, alg, minval, maxval), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (shape, key, counter, alg, minval, maxval), {}, fast_path_error
+        )
 
 
+@explained
 def stateless_random_uniform_int_v2(
     shape: Operand[Ushape],
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     minval: Operand[UDtype],
-    maxval: Operand[UDtype],
+    maxval: SameOperand[UDtype],
     *,
     name: str | None = None,
-) -> StatelessRandomUniformIntV2[UDtype]:
-    """`StatelessRandomUniformIntV2.create` in the current scope."""
-    return StatelessRandomUniformIntV2.create(
-        Scope.current(name), shape, key, counter, alg, minval, maxval
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessRandomUniformIntV2.create` in the current scope."""
+    if _unknown:
+        raise StatelessRandomUniformIntV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessRandomUniformIntV2",
+                name,
+                shape,
+                key,
+                counter,
+                alg,
+                minval,
+                maxval,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessRandomUniformIntV2._call(
+        name, (shape, key, counter, alg, minval, maxval), {}, fast_path_error
     )
+    return _result

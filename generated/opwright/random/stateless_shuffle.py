@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
@@ -37,7 +47,7 @@ class StatelessShuffleInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class StatelessShuffle(Op, Generic[T]):
+class StatelessShuffle(TensorOp[T]):
     """TensorFlow's `StatelessShuffle`: `value`, `key`, `counter`, `alg` -> `output`.
 
     TensorFlow's own text: `StatelessShuffle.tensorflow_doc()`.
@@ -55,13 +65,10 @@ class StatelessShuffle(Op, Generic[T]):
     def inputs(self) -> StatelessShuffleInputs[T]:
         return StatelessShuffleInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        value: Operand[U],
+        value: AnyOperand[U],
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
@@ -78,26 +85,43 @@ class StatelessShuffle(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessShuffle[U] = StatelessShuffle()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessShuffle[U] = new(StatelessShuffle)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "StatelessShuffle", None, value, key, counter, alg
+                    context[CURRENT], "StatelessShuffle", None, value, key, counter, alg
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (value, key, counter, alg), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (value, key, counter, alg), {}, fast_path_error)
 
 
+@explained
 def stateless_shuffle(
-    value: Operand[U],
+    value: AnyOperand[U],
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     *,
     name: str | None = None,
-) -> StatelessShuffle[U]:
-    """`StatelessShuffle.create` in the current scope."""
-    return StatelessShuffle.create(Scope.current(name), value, key, counter, alg)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `StatelessShuffle.create` in the current scope."""
+    if _unknown:
+        raise StatelessShuffle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "StatelessShuffle", name, value, key, counter, alg
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessShuffle._call(
+        name, (value, key, counter, alg), {}, fast_path_error
+    )
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -42,7 +52,7 @@ class StatelessTruncatedNormalV2Inputs(OpInputs):
     Tshape: DType
 
 
-class StatelessTruncatedNormalV2(Op, Generic[Dtype]):
+class StatelessTruncatedNormalV2(TensorOp[Dtype]):
     """TensorFlow's `StatelessTruncatedNormalV2`: `shape`, `key`, `counter`, `alg` ->
     `output`.
 
@@ -64,9 +74,6 @@ class StatelessTruncatedNormalV2(Op, Generic[Dtype]):
     @property
     def inputs(self) -> StatelessTruncatedNormalV2Inputs:
         return StatelessTruncatedNormalV2Inputs(self)
-
-    def as_output(self) -> Output[Dtype]:
-        return self.output
 
     @overload
     @staticmethod
@@ -115,12 +122,12 @@ class StatelessTruncatedNormalV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatelessTruncatedNormalV2[UDtype] = StatelessTruncatedNormalV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatelessTruncatedNormalV2[UDtype] = new(StatelessTruncatedNormalV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StatelessTruncatedNormalV2",
                     None,
                     shape,
@@ -131,9 +138,11 @@ class StatelessTruncatedNormalV2(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape, key, counter, alg), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (shape, key, counter, alg), {"dtype": dtype}, fast_path_error
+        )
 
 
 @overload
@@ -145,7 +154,7 @@ def stateless_truncated_normal_v2(
     *,
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> StatelessTruncatedNormalV2[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
@@ -157,9 +166,10 @@ def stateless_truncated_normal_v2(
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> StatelessTruncatedNormalV2[UDtype]: ...
+) -> Output[UDtype]: ...
 
 
+@explained
 def stateless_truncated_normal_v2(
     shape: Operand[Ushape],
     key: Operand[TUint64],
@@ -168,8 +178,30 @@ def stateless_truncated_normal_v2(
     *,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
-) -> StatelessTruncatedNormalV2[UDtype]:
-    """`StatelessTruncatedNormalV2.create` in the current scope."""
-    return StatelessTruncatedNormalV2.create(
-        Scope.current(name), shape, key, counter, alg, dtype=dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `StatelessTruncatedNormalV2.create` in the current scope."""
+    if _unknown:
+        raise StatelessTruncatedNormalV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StatelessTruncatedNormalV2",
+                name,
+                shape,
+                key,
+                counter,
+                alg,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatelessTruncatedNormalV2._call(
+        name, (shape, key, counter, alg), {"dtype": dtype}, fast_path_error
     )
+    return _result

@@ -5,17 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
     from typing_extensions import Self
 
 __all__ = [
     "ThreadUnsafeUnigramCandidateSampler",
+    "ThreadUnsafeUnigramCandidateSamplerOutputs",
     "thread_unsafe_unigram_candidate_sampler",
 ]
 
@@ -30,6 +43,14 @@ class ThreadUnsafeUnigramCandidateSamplerInputs(OpInputs):
     range_max: int
     seed: int
     seed2: int
+
+
+class ThreadUnsafeUnigramCandidateSamplerOutputs(NamedTuple):
+    """Outputs of ThreadUnsafeUnigramCandidateSampler, as `thread_unsafe_unigram_candidate_sampler` returns them."""
+
+    sampled_candidates: Output[TInt64]
+    true_expected_count: Output[TFloat32]
+    sampled_expected_count: Output[TFloat32]
 
 
 class ThreadUnsafeUnigramCandidateSampler(Op):
@@ -52,6 +73,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
     true_expected_count: Output[TFloat32]
     sampled_expected_count: Output[TFloat32]
     Inputs = ThreadUnsafeUnigramCandidateSamplerInputs
+    Outputs = ThreadUnsafeUnigramCandidateSamplerOutputs
 
     class Options(OpOptions):
         """Optional attributes of ThreadUnsafeUnigramCandidateSampler.
@@ -107,17 +129,19 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ThreadUnsafeUnigramCandidateSampler = ThreadUnsafeUnigramCandidateSampler()
+        op: ThreadUnsafeUnigramCandidateSampler = new(
+            ThreadUnsafeUnigramCandidateSampler
+        )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ThreadUnsafeUnigramCandidateSampler",
                     None,
                     true_classes,
@@ -126,7 +150,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique,
+                    flags[unique],
                     "range_max",
                     range_max,
                     "seed",
@@ -135,8 +159,8 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (true_classes,),
@@ -148,7 +172,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -156,6 +180,7 @@ DEFAULTS = ThreadUnsafeUnigramCandidateSampler.Options()
 MERGE = ThreadUnsafeUnigramCandidateSampler.Options.merge
 
 
+@explained
 def thread_unsafe_unigram_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,
@@ -163,19 +188,54 @@ def thread_unsafe_unigram_candidate_sampler(
     unique: bool,
     range_max: int,
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> ThreadUnsafeUnigramCandidateSampler:
-    """`ThreadUnsafeUnigramCandidateSampler.create` in the current scope, with
-    ThreadUnsafeUnigramCandidateSampler.Options as keywords.
+    **_unknown: Never,
+) -> ThreadUnsafeUnigramCandidateSamplerOutputs:
+    """The outputs of `ThreadUnsafeUnigramCandidateSampler.create` in the current
+    scope, with ThreadUnsafeUnigramCandidateSampler.Options as keywords.
     """
-    return ThreadUnsafeUnigramCandidateSampler.create(
-        Scope.current(name),
-        true_classes,
-        num_true,
-        num_sampled,
-        unique,
-        range_max,
-        ThreadUnsafeUnigramCandidateSampler.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise ThreadUnsafeUnigramCandidateSampler._unknown(_unknown)
+    fast_path_error = None
+    _result: ThreadUnsafeUnigramCandidateSamplerOutputs
+    if executing_eagerly():
+        try:
+            _result = ThreadUnsafeUnigramCandidateSamplerOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ThreadUnsafeUnigramCandidateSampler",
+                    name,
+                    true_classes,
+                    "num_true",
+                    num_true,
+                    "num_sampled",
+                    num_sampled,
+                    "unique",
+                    flags[unique],
+                    "range_max",
+                    range_max,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ThreadUnsafeUnigramCandidateSampler._call(
+        name,
+        (true_classes,),
+        {
+            "num_true": num_true,
+            "num_sampled": num_sampled,
+            "unique": unique,
+            "range_max": range_max,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -41,7 +51,7 @@ class TruncatedNormalInputs(OpInputs):
     T: DType
 
 
-class TruncatedNormal(Op, Generic[Dtype]):
+class TruncatedNormal(TensorOp[Dtype]):
     """TensorFlow's `TruncatedNormal`: `shape` -> `output`.
 
     TensorFlow's own text: `TruncatedNormal.tensorflow_doc()`.
@@ -91,9 +101,6 @@ class TruncatedNormal(Op, Generic[Dtype]):
     def inputs(self) -> TruncatedNormalInputs:
         return TruncatedNormalInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -112,13 +119,13 @@ class TruncatedNormal(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TruncatedNormal[UDtype] = TruncatedNormal()
+        op: TruncatedNormal[UDtype] = new(TruncatedNormal)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TruncatedNormal",
                     None,
                     shape,
@@ -130,13 +137,13 @@ class TruncatedNormal(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (shape,),
             {"seed": opts.seed, "seed2": opts.seed2, "dtype": dtype},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,20 +151,41 @@ DEFAULTS = TruncatedNormal.Options()
 MERGE = TruncatedNormal.Options.merge
 
 
+@explained
 def truncated_normal(
     shape: Operand[U],
     dtype: type[UDtype] | DTypeLike,
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> TruncatedNormal[UDtype]:
-    """`TruncatedNormal.create` in the current scope, with TruncatedNormal.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `TruncatedNormal.create` in the current scope, with
+    TruncatedNormal.Options as keywords.
     """
-    return TruncatedNormal.create(
-        Scope.current(name),
-        shape,
-        dtype,
-        TruncatedNormal.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise TruncatedNormal._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TruncatedNormal",
+                name,
+                shape,
+                "seed",
+                seed,
+                "seed2",
+                seed2,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TruncatedNormal._call(
+        name, (shape,), {"seed": seed, "seed2": seed2, "dtype": dtype}, fast_path_error
     )
+    return _result

@@ -5,16 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["UniformCandidateSampler", "uniform_candidate_sampler"]
+__all__ = [
+    "UniformCandidateSampler",
+    "UniformCandidateSamplerOutputs",
+    "uniform_candidate_sampler",
+]
 
 
 class UniformCandidateSamplerInputs(OpInputs):
@@ -27,6 +43,14 @@ class UniformCandidateSamplerInputs(OpInputs):
     range_max: int
     seed: int
     seed2: int
+
+
+class UniformCandidateSamplerOutputs(NamedTuple):
+    """Outputs of UniformCandidateSampler, as `uniform_candidate_sampler` returns them."""
+
+    sampled_candidates: Output[TInt64]
+    true_expected_count: Output[TFloat32]
+    sampled_expected_count: Output[TFloat32]
 
 
 class UniformCandidateSampler(Op):
@@ -49,6 +73,7 @@ class UniformCandidateSampler(Op):
     true_expected_count: Output[TFloat32]
     sampled_expected_count: Output[TFloat32]
     Inputs = UniformCandidateSamplerInputs
+    Outputs = UniformCandidateSamplerOutputs
 
     class Options(OpOptions):
         """Optional attributes of UniformCandidateSampler.
@@ -104,17 +129,17 @@ class UniformCandidateSampler(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UniformCandidateSampler = UniformCandidateSampler()
+        op: UniformCandidateSampler = new(UniformCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "UniformCandidateSampler",
                     None,
                     true_classes,
@@ -123,7 +148,7 @@ class UniformCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique,
+                    flags[unique],
                     "range_max",
                     range_max,
                     "seed",
@@ -132,8 +157,8 @@ class UniformCandidateSampler(Op):
                     opts.seed2,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (true_classes,),
@@ -145,7 +170,7 @@ class UniformCandidateSampler(Op):
                 "seed": opts.seed,
                 "seed2": opts.seed2,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,6 +178,7 @@ DEFAULTS = UniformCandidateSampler.Options()
 MERGE = UniformCandidateSampler.Options.merge
 
 
+@explained
 def uniform_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,
@@ -160,19 +186,54 @@ def uniform_candidate_sampler(
     unique: bool,
     range_max: int,
     *,
-    seed: int = default(0),
-    seed2: int = default(0),
+    seed: int = 0,
+    seed2: int = 0,
     name: str | None = None,
-) -> UniformCandidateSampler:
-    """`UniformCandidateSampler.create` in the current scope, with
+    **_unknown: Never,
+) -> UniformCandidateSamplerOutputs:
+    """The outputs of `UniformCandidateSampler.create` in the current scope, with
     UniformCandidateSampler.Options as keywords.
     """
-    return UniformCandidateSampler.create(
-        Scope.current(name),
-        true_classes,
-        num_true,
-        num_sampled,
-        unique,
-        range_max,
-        UniformCandidateSampler.Options(seed=seed, seed2=seed2),
+    if _unknown:
+        raise UniformCandidateSampler._unknown(_unknown)
+    fast_path_error = None
+    _result: UniformCandidateSamplerOutputs
+    if executing_eagerly():
+        try:
+            _result = UniformCandidateSamplerOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "UniformCandidateSampler",
+                    name,
+                    true_classes,
+                    "num_true",
+                    num_true,
+                    "num_sampled",
+                    num_sampled,
+                    "unique",
+                    flags[unique],
+                    "range_max",
+                    range_max,
+                    "seed",
+                    seed,
+                    "seed2",
+                    seed2,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UniformCandidateSampler._call(
+        name,
+        (true_classes,),
+        {
+            "num_true": num_true,
+            "num_sampled": num_sampled,
+            "unique": unique,
+            "range_max": range_max,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        fast_path_error,
     )
+    return _result

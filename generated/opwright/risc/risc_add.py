@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["RiscAdd", "risc_add"]
 
@@ -27,7 +43,7 @@ class RiscAddInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscAdd(Op, Generic[T]):
+class RiscAdd(TensorOp[T]):
     """TensorFlow's `RiscAdd`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RiscAdd.tensorflow_doc()`.
@@ -49,11 +65,8 @@ class RiscAdd(Op, Generic[T]):
     def inputs(self) -> RiscAddInputs[T]:
         return RiscAddInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> RiscAdd[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscAdd[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,17 +77,31 @@ class RiscAdd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscAdd[U] = RiscAdd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "RiscAdd", None, x, y)
+        op: RiscAdd[U] = new(RiscAdd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "RiscAdd", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def risc_add(x: Operand[U], y: Operand[U], *, name: str | None = None) -> RiscAdd[U]:
-    """`RiscAdd.create` in the current scope."""
-    return RiscAdd.create(Scope.current(name), x, y)
+@explained
+def risc_add(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `RiscAdd.create` in the current scope."""
+    if _unknown:
+        raise RiscAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscAdd", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscAdd._call(name, (x, y), {}, fast_path_error)
+    return _result

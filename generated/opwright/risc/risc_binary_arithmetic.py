@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["RiscBinaryArithmetic", "risc_binary_arithmetic"]
 
@@ -28,7 +44,7 @@ class RiscBinaryArithmeticInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscBinaryArithmetic(Op, Generic[T]):
+class RiscBinaryArithmetic(TensorOp[T]):
     """TensorFlow's `RiscBinaryArithmetic`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RiscBinaryArithmetic.tensorflow_doc()`.
@@ -48,14 +64,11 @@ class RiscBinaryArithmetic(Op, Generic[T]):
     def inputs(self) -> RiscBinaryArithmeticInputs[T]:
         return RiscBinaryArithmeticInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
     def create(
         scope: Scope,
         x: Operand[U],
-        y: Operand[U],
+        y: SameOperand[U],
         op_type: Literal["ADD", "SUB", "MUL", "DIV", "REM", "MIN", "POW"],
     ) -> RiscBinaryArithmetic[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -69,12 +82,12 @@ class RiscBinaryArithmetic(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscBinaryArithmetic[U] = RiscBinaryArithmetic()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscBinaryArithmetic[U] = new(RiscBinaryArithmetic)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.z = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscBinaryArithmetic",
                     None,
                     x,
@@ -83,17 +96,34 @@ class RiscBinaryArithmetic(Op, Generic[T]):
                     op_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {"op_type": op_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {"op_type": op_type}, fast_path_error)
 
 
+@explained
 def risc_binary_arithmetic(
     x: Operand[U],
-    y: Operand[U],
+    y: SameOperand[U],
     op_type: Literal["ADD", "SUB", "MUL", "DIV", "REM", "MIN", "POW"],
     *,
     name: str | None = None,
-) -> RiscBinaryArithmetic[U]:
-    """`RiscBinaryArithmetic.create` in the current scope."""
-    return RiscBinaryArithmetic.create(Scope.current(name), x, y, op_type)
+    **_unknown: Never,
+) -> Output[U]:
+    """`z` of `RiscBinaryArithmetic.create` in the current scope."""
+    if _unknown:
+        raise RiscBinaryArithmetic._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscBinaryArithmetic", name, x, y, "op_type", op_type
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscBinaryArithmetic._call(
+        name, (x, y), {"op_type": op_type}, fast_path_error
+    )
+    return _result

@@ -5,18 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
-        TBool,
+        SameOperand,
         TFloating,
     )
 
@@ -34,7 +44,7 @@ class RiscBinaryComparisonInputs(OpInputs):
     T: DType
 
 
-class RiscBinaryComparison(Op):
+class RiscBinaryComparison(TensorOp[TBool]):
     """TensorFlow's `RiscBinaryComparison`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RiscBinaryComparison.tensorflow_doc()`.
@@ -54,14 +64,11 @@ class RiscBinaryComparison(Op):
     def inputs(self) -> RiscBinaryComparisonInputs:
         return RiscBinaryComparisonInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
     def create(
         scope: Scope,
         x: Operand[U],
-        y: Operand[U],
+        y: SameOperand[U],
         op_type: Literal["EQ", "NE", "GE", "GT", "LE", "LT"],
     ) -> RiscBinaryComparison:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -75,12 +82,12 @@ class RiscBinaryComparison(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscBinaryComparison = RiscBinaryComparison()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscBinaryComparison = new(RiscBinaryComparison)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.z = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscBinaryComparison",
                     None,
                     x,
@@ -89,17 +96,34 @@ class RiscBinaryComparison(Op):
                     op_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {"op_type": op_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {"op_type": op_type}, fast_path_error)
 
 
+@explained
 def risc_binary_comparison(
     x: Operand[U],
-    y: Operand[U],
+    y: SameOperand[U],
     op_type: Literal["EQ", "NE", "GE", "GT", "LE", "LT"],
     *,
     name: str | None = None,
-) -> RiscBinaryComparison:
-    """`RiscBinaryComparison.create` in the current scope."""
-    return RiscBinaryComparison.create(Scope.current(name), x, y, op_type)
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`z` of `RiscBinaryComparison.create` in the current scope."""
+    if _unknown:
+        raise RiscBinaryComparison._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscBinaryComparison", name, x, y, "op_type", op_type
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscBinaryComparison._call(
+        name, (x, y), {"op_type": op_type}, fast_path_error
+    )
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["RiscBroadcast", "risc_broadcast"]
 
@@ -29,7 +46,7 @@ class RiscBroadcastInputs(OpInputs, Generic[U]):
     Tidx: DType
 
 
-class RiscBroadcast(Op, Generic[T]):
+class RiscBroadcast(TensorOp[T]):
     """TensorFlow's `RiscBroadcast`: `input`, `shape` -> `output`.
 
     TensorFlow's own text: `RiscBroadcast.tensorflow_doc()`.
@@ -49,12 +66,9 @@ class RiscBroadcast(Op, Generic[T]):
     def inputs(self) -> RiscBroadcastInputs[T]:
         return RiscBroadcastInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], shape: Operand[Uidx]
+        scope: Scope, input: AnyOperand[U], shape: Operand[Uidx]
     ) -> RiscBroadcast[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -66,21 +80,37 @@ class RiscBroadcast(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscBroadcast[U] = RiscBroadcast()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscBroadcast[U] = new(RiscBroadcast)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RiscBroadcast", None, input, shape
+                    context[CURRENT], "RiscBroadcast", None, input, shape
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, shape), {}, fast_path_error)
 
 
+@explained
 def risc_broadcast(
-    input: Operand[U], shape: Operand[Uidx], *, name: str | None = None
-) -> RiscBroadcast[U]:
-    """`RiscBroadcast.create` in the current scope."""
-    return RiscBroadcast.create(Scope.current(name), input, shape)
+    input: AnyOperand[U],
+    shape: Operand[Uidx],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscBroadcast.create` in the current scope."""
+    if _unknown:
+        raise RiscBroadcast._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscBroadcast", name, input, shape)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscBroadcast._call(name, (input, shape), {}, fast_path_error)
+    return _result

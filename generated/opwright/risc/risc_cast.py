@@ -3,20 +3,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TType,
     )
@@ -36,7 +45,7 @@ class RiscCastInputs(OpInputs):
     DstT: DType
 
 
-class RiscCast(Op, Generic[DstT]):
+class RiscCast(TensorOp[DstT]):
     """TensorFlow's `RiscCast`: `x` -> `y`.
 
     TensorFlow's own text: `RiscCast.tensorflow_doc()`.
@@ -54,12 +63,9 @@ class RiscCast(Op, Generic[DstT]):
     def inputs(self) -> RiscCastInputs:
         return RiscCastInputs(self)
 
-    def as_output(self) -> Output[DstT]:
-        return self.y
-
     @staticmethod
     def create(
-        scope: Scope, x: Operand[USrcT], DstT: type[UDstT] | DTypeLike
+        scope: Scope, x: AnyOperand[USrcT], DstT: type[UDstT] | DTypeLike
     ) -> RiscCast[UDstT]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -71,21 +77,39 @@ class RiscCast(Op, Generic[DstT]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscCast[UDstT] = RiscCast()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscCast[UDstT] = new(RiscCast)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context._context, "RiscCast", None, x, "DstT", as_dtype(DstT)
+                    context[CURRENT], "RiscCast", None, x, "DstT", as_dtype(DstT)
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {"DstT": DstT}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {"DstT": DstT}, fast_path_error)
 
 
+@explained
 def risc_cast(
-    x: Operand[USrcT], DstT: type[UDstT] | DTypeLike, *, name: str | None = None
-) -> RiscCast[UDstT]:
-    """`RiscCast.create` in the current scope."""
-    return RiscCast.create(Scope.current(name), x, DstT)
+    x: AnyOperand[USrcT],
+    DstT: type[UDstT] | DTypeLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[UDstT]:
+    """`y` of `RiscCast.create` in the current scope."""
+    if _unknown:
+        raise RiscCast._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDstT]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscCast", name, x, "DstT", as_dtype(DstT)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscCast._call(name, (x,), {"DstT": DstT}, fast_path_error)
+    return _result

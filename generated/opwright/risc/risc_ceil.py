@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["RiscCeil", "risc_ceil"]
 
@@ -26,7 +35,7 @@ class RiscCeilInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscCeil(Op, Generic[T]):
+class RiscCeil(TensorOp[T]):
     """TensorFlow's `RiscCeil`: `x` -> `y`.
 
     TensorFlow's own text: `RiscCeil.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class RiscCeil(Op, Generic[T]):
     def inputs(self) -> RiscCeilInputs[T]:
         return RiscCeilInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> RiscCeil[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class RiscCeil(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscCeil[U] = RiscCeil()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "RiscCeil", None, x)
+        op: RiscCeil[U] = new(RiscCeil)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "RiscCeil", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def risc_ceil(x: Operand[U], *, name: str | None = None) -> RiscCeil[U]:
-    """`RiscCeil.create` in the current scope."""
-    return RiscCeil.create(Scope.current(name), x)
+@explained
+def risc_ceil(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `RiscCeil.create` in the current scope."""
+    if _unknown:
+        raise RiscCeil._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscCeil", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscCeil._call(name, (x,), {}, fast_path_error)
+    return _result

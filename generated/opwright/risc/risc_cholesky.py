@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["RiscCholesky", "risc_cholesky"]
 
@@ -26,7 +35,7 @@ class RiscCholeskyInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscCholesky(Op, Generic[T]):
+class RiscCholesky(TensorOp[T]):
     """TensorFlow's `RiscCholesky`: `input` -> `output`.
 
     TensorFlow's own text: `RiscCholesky.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class RiscCholesky(Op, Generic[T]):
     def inputs(self) -> RiscCholeskyInputs[T]:
         return RiscCholeskyInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[U]) -> RiscCholesky[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class RiscCholesky(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscCholesky[U] = RiscCholesky()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "RiscCholesky", None, input)
+        op: RiscCholesky[U] = new(RiscCholesky)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "RiscCholesky", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def risc_cholesky(input: Operand[U], *, name: str | None = None) -> RiscCholesky[U]:
-    """`RiscCholesky.create` in the current scope."""
-    return RiscCholesky.create(Scope.current(name), input)
+@explained
+def risc_cholesky(
+    input: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `RiscCholesky.create` in the current scope."""
+    if _unknown:
+        raise RiscCholesky._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscCholesky", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscCholesky._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["RiscConcat", "risc_concat"]
 
@@ -32,7 +49,7 @@ class RiscConcatInputs(OpInputs, Generic[U]):
     Tidx: DType
 
 
-class RiscConcat(Op, Generic[T]):
+class RiscConcat(TensorOp[T]):
     """TensorFlow's `RiscConcat`: `values`, `axis` -> `output`.
 
     TensorFlow's own text: `RiscConcat.tensorflow_doc()`.
@@ -52,12 +69,9 @@ class RiscConcat(Op, Generic[T]):
     def inputs(self) -> RiscConcatInputs[T]:
         return RiscConcatInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, values: Sequence[Operand[U]], axis: Operand[Uidx]
+        scope: Scope, values: Sequence[AnyOperand[U]], axis: Operand[Uidx]
     ) -> RiscConcat[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -69,19 +83,35 @@ class RiscConcat(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscConcat[U] = RiscConcat()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "RiscConcat", None, values, axis)
+        op: RiscConcat[U] = new(RiscConcat)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "RiscConcat", None, values, axis)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (values, axis), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (values, axis), {}, fast_path_error)
 
 
+@explained
 def risc_concat(
-    values: Sequence[Operand[U]], axis: Operand[Uidx], *, name: str | None = None
-) -> RiscConcat[U]:
-    """`RiscConcat.create` in the current scope."""
-    return RiscConcat.create(Scope.current(name), values, axis)
+    values: Sequence[AnyOperand[U]],
+    axis: Operand[Uidx],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscConcat.create` in the current scope."""
+    if _unknown:
+        raise RiscConcat._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscConcat", name, values, axis)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscConcat._call(name, (values, axis), {}, fast_path_error)
+    return _result

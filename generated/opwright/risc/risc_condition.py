@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         FunctionLike,
         Operand,
         Output,
+        SameOperand,
         TBool,
         TFloating,
     )
@@ -42,7 +52,7 @@ class RiscConditionInputs(OpInputs):
     DstT: DType
 
 
-class RiscCondition(Op, Generic[DstT]):
+class RiscCondition(TensorOp[DstT]):
     """TensorFlow's `RiscCondition`: `pred`, `input_true`, `input_false` -> `output`.
 
     TensorFlow's own text: `RiscCondition.tensorflow_doc()`.
@@ -64,15 +74,12 @@ class RiscCondition(Op, Generic[DstT]):
     def inputs(self) -> RiscConditionInputs:
         return RiscConditionInputs(self)
 
-    def as_output(self) -> Output[DstT]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         pred: Operand[TBool],
         input_true: Operand[USrcT],
-        input_false: Operand[USrcT],
+        input_false: SameOperand[USrcT],
         func_true: FunctionLike,
         func_false: FunctionLike,
         DstT: type[UDstT] | DTypeLike,
@@ -91,12 +98,12 @@ class RiscCondition(Op, Generic[DstT]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscCondition[UDstT] = RiscCondition()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscCondition[UDstT] = new(RiscCondition)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscCondition",
                     None,
                     pred,
@@ -110,27 +117,56 @@ class RiscCondition(Op, Generic[DstT]):
                     as_dtype(DstT),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (pred, input_true, input_false),
             {"func_true": func_true, "func_false": func_false, "DstT": DstT},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def risc_condition(
     pred: Operand[TBool],
     input_true: Operand[USrcT],
-    input_false: Operand[USrcT],
+    input_false: SameOperand[USrcT],
     func_true: FunctionLike,
     func_false: FunctionLike,
     DstT: type[UDstT] | DTypeLike,
     *,
     name: str | None = None,
-) -> RiscCondition[UDstT]:
-    """`RiscCondition.create` in the current scope."""
-    return RiscCondition.create(
-        Scope.current(name), pred, input_true, input_false, func_true, func_false, DstT
+    **_unknown: Never,
+) -> Output[UDstT]:
+    """`output` of `RiscCondition.create` in the current scope."""
+    if _unknown:
+        raise RiscCondition._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDstT]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscCondition",
+                name,
+                pred,
+                input_true,
+                input_false,
+                "func_true",
+                func_true,
+                "func_false",
+                func_false,
+                "DstT",
+                as_dtype(DstT),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscCondition._call(
+        name,
+        (pred, input_true, input_false),
+        {"func_true": func_true, "func_false": func_false, "DstT": DstT},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
 __all__ = ["RiscConv", "risc_conv"]
@@ -34,7 +51,7 @@ class RiscConvInputs(OpInputs, Generic[U]):
     dilations: tuple[int, ...]
 
 
-class RiscConv(Op, Generic[T]):
+class RiscConv(TensorOp[T]):
     """TensorFlow's `RiscConv`: `input`, `filter` -> `output`.
 
     TensorFlow's own text: `RiscConv.tensorflow_doc()`.
@@ -80,14 +97,11 @@ class RiscConv(Op, Generic[T]):
     def inputs(self) -> RiscConvInputs[T]:
         return RiscConvInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        filter: Operand[U],
+        filter: SameOperand[U],
         strides: Sequence[int],
         *options: Options,
     ) -> RiscConv[U]:
@@ -103,13 +117,13 @@ class RiscConv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscConv[U] = RiscConv()
+        op: RiscConv[U] = new(RiscConv)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscConv",
                     None,
                     input,
@@ -122,8 +136,8 @@ class RiscConv(Op, Generic[T]):
                     opts.dilations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, filter),
@@ -132,7 +146,7 @@ class RiscConv(Op, Generic[T]):
                 "data_format": opts.data_format,
                 "dilations": opts.dilations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,20 +154,46 @@ DEFAULTS = RiscConv.Options()
 MERGE = RiscConv.Options.merge
 
 
+@explained
 def risc_conv(
     input: Operand[U],
-    filter: Operand[U],
+    filter: SameOperand[U],
     strides: Sequence[int],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
-    dilations: Sequence[int] = default((1, 1, 1, 1)),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
     name: str | None = None,
-) -> RiscConv[U]:
-    """`RiscConv.create` in the current scope, with RiscConv.Options as keywords."""
-    return RiscConv.create(
-        Scope.current(name),
-        input,
-        filter,
-        strides,
-        RiscConv.Options(data_format=data_format, dilations=dilations),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscConv.create` in the current scope, with RiscConv.Options as
+    keywords.
+    """
+    if _unknown:
+        raise RiscConv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscConv",
+                name,
+                input,
+                filter,
+                "strides",
+                strides,
+                "data_format",
+                data_format,
+                "dilations",
+                dilations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscConv._call(
+        name,
+        (input, filter),
+        {"strides": strides, "data_format": data_format, "dilations": dilations},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["RiscDiv", "risc_div"]
 
@@ -27,7 +43,7 @@ class RiscDivInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscDiv(Op, Generic[T]):
+class RiscDiv(TensorOp[T]):
     """TensorFlow's `RiscDiv`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RiscDiv.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class RiscDiv(Op, Generic[T]):
     def inputs(self) -> RiscDivInputs[T]:
         return RiscDivInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> RiscDiv[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscDiv[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class RiscDiv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscDiv[U] = RiscDiv()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "RiscDiv", None, x, y)
+        op: RiscDiv[U] = new(RiscDiv)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "RiscDiv", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def risc_div(x: Operand[U], y: Operand[U], *, name: str | None = None) -> RiscDiv[U]:
-    """`RiscDiv.create` in the current scope."""
-    return RiscDiv.create(Scope.current(name), x, y)
+@explained
+def risc_div(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `RiscDiv.create` in the current scope."""
+    if _unknown:
+        raise RiscDiv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscDiv", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscDiv._call(name, (x, y), {}, fast_path_error)
+    return _result

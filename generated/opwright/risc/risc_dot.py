@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
     from typing_extensions import Self
 
 __all__ = ["RiscDot", "risc_dot"]
@@ -31,7 +49,7 @@ class RiscDotInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscDot(Op, Generic[T]):
+class RiscDot(TensorOp[T]):
     """TensorFlow's `RiscDot`: `a`, `b` -> `product`.
 
     TensorFlow's own text: `RiscDot.tensorflow_doc()`.
@@ -77,12 +95,9 @@ class RiscDot(Op, Generic[T]):
     def inputs(self) -> RiscDotInputs[T]:
         return RiscDotInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.product
-
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], b: Operand[U], *options: Options
+        scope: Scope, a: Operand[U], b: SameOperand[U], *options: Options
     ) -> RiscDot[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -95,13 +110,13 @@ class RiscDot(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscDot[U] = RiscDot()
+        op: RiscDot[U] = new(RiscDot)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.product = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscDot",
                     None,
                     a,
@@ -112,13 +127,13 @@ class RiscDot(Op, Generic[T]):
                     opts.transpose_b,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b),
             {"transpose_a": opts.transpose_a, "transpose_b": opts.transpose_b},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -126,18 +141,43 @@ DEFAULTS = RiscDot.Options()
 MERGE = RiscDot.Options.merge
 
 
+@explained
 def risc_dot(
     a: Operand[U],
-    b: Operand[U],
+    b: SameOperand[U],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
     name: str | None = None,
-) -> RiscDot[U]:
-    """`RiscDot.create` in the current scope, with RiscDot.Options as keywords."""
-    return RiscDot.create(
-        Scope.current(name),
-        a,
-        b,
-        RiscDot.Options(transpose_a=transpose_a, transpose_b=transpose_b),
+    **_unknown: Never,
+) -> Output[U]:
+    """`product` of `RiscDot.create` in the current scope, with RiscDot.Options as
+    keywords.
+    """
+    if _unknown:
+        raise RiscDot._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscDot",
+                name,
+                a,
+                b,
+                "transpose_a",
+                flags[transpose_a],
+                "transpose_b",
+                flags[transpose_b],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscDot._call(
+        name,
+        (a, b),
+        {"transpose_a": transpose_a, "transpose_b": transpose_b},
+        fast_path_error,
     )
+    return _result

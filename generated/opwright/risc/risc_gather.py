@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TType,
+    )
     from typing_extensions import Self
 
 __all__ = ["RiscGather", "risc_gather"]
@@ -35,7 +53,7 @@ class RiscGatherInputs(OpInputs, Generic[Uparams]):
     Taxis: DType
 
 
-class RiscGather(Op, Generic[Tparams]):
+class RiscGather(TensorOp[Tparams]):
     """TensorFlow's `RiscGather`: `params`, `indices`, `axis` -> `output`.
 
     TensorFlow's own text: `RiscGather.tensorflow_doc()`.
@@ -77,13 +95,10 @@ class RiscGather(Op, Generic[Tparams]):
     def inputs(self) -> RiscGatherInputs[Tparams]:
         return RiscGatherInputs(self)
 
-    def as_output(self) -> Output[Tparams]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        params: Operand[Uparams],
+        params: AnyOperand[Uparams],
         indices: Operand[Uindices],
         axis: Operand[Uaxis],
         *options: Options,
@@ -100,13 +115,13 @@ class RiscGather(Op, Generic[Tparams]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscGather[Uparams] = RiscGather()
+        op: RiscGather[Uparams] = new(RiscGather)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscGather",
                     None,
                     params,
@@ -116,10 +131,13 @@ class RiscGather(Op, Generic[Tparams]):
                     opts.batch_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (params, indices, axis), {"batch_dims": opts.batch_dims}, refusal
+            scope,
+            (params, indices, axis),
+            {"batch_dims": opts.batch_dims},
+            fast_path_error,
         )
 
 
@@ -127,19 +145,39 @@ DEFAULTS = RiscGather.Options()
 MERGE = RiscGather.Options.merge
 
 
+@explained
 def risc_gather(
-    params: Operand[Uparams],
+    params: AnyOperand[Uparams],
     indices: Operand[Uindices],
     axis: Operand[Uaxis],
     *,
-    batch_dims: int = default(0),
+    batch_dims: int = 0,
     name: str | None = None,
-) -> RiscGather[Uparams]:
-    """`RiscGather.create` in the current scope, with RiscGather.Options as keywords."""
-    return RiscGather.create(
-        Scope.current(name),
-        params,
-        indices,
-        axis,
-        RiscGather.Options(batch_dims=batch_dims),
+    **_unknown: Never,
+) -> Output[Uparams]:
+    """`output` of `RiscGather.create` in the current scope, with RiscGather.Options
+    as keywords.
+    """
+    if _unknown:
+        raise RiscGather._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uparams]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscGather",
+                name,
+                params,
+                indices,
+                axis,
+                "batch_dims",
+                batch_dims,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscGather._call(
+        name, (params, indices, axis), {"batch_dims": batch_dims}, fast_path_error
     )
+    return _result

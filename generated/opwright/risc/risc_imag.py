@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +47,7 @@ class RiscImagInputs(OpInputs):
     Tout: DType
 
 
-class RiscImag(Op, Generic[Tout]):
+class RiscImag(TensorOp[Tout]):
     """TensorFlow's `RiscImag`: `input` -> `output`.
 
     TensorFlow's own text: `RiscImag.tensorflow_doc()`.
@@ -58,9 +68,6 @@ class RiscImag(Op, Generic[Tout]):
     @property
     def inputs(self) -> RiscImagInputs:
         return RiscImagInputs(self)
-
-    def as_output(self) -> Output[Tout]:
-        return self.output
 
     @overload
     @staticmethod
@@ -88,36 +95,51 @@ class RiscImag(Op, Generic[Tout]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscImag[Uout] = RiscImag()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscImag[Uout] = new(RiscImag)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RiscImag", None, input, "Tout", as_dtype(Tout)
+                    context[CURRENT], "RiscImag", None, input, "Tout", as_dtype(Tout)
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"Tout": Tout}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"Tout": Tout}, fast_path_error)
 
 
 @overload
 def risc_imag(
     input: Operand[U], *, Tout: type[TFloat32] = TFloat32, name: str | None = None
-) -> RiscImag[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
 def risc_imag(
     input: Operand[U], *, Tout: type[Uout] | DTypeLike, name: str | None = None
-) -> RiscImag[Uout]: ...
+) -> Output[Uout]: ...
 
 
+@explained
 def risc_imag(
     input: Operand[U],
     *,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
-) -> RiscImag[Uout]:
-    """`RiscImag.create` in the current scope."""
-    return RiscImag.create(Scope.current(name), input, Tout=Tout)
+    **_unknown: Never,
+) -> Output[Uout]:
+    """`output` of `RiscImag.create` in the current scope."""
+    if _unknown:
+        raise RiscImag._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uout]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscImag", name, input, "Tout", as_dtype(Tout)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscImag._call(name, (input,), {"Tout": Tout}, fast_path_error)
+    return _result

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TBool,
-        TFloating,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["RiscIsFinite", "risc_is_finite"]
 
@@ -32,7 +35,7 @@ class RiscIsFiniteInputs(OpInputs):
     T: DType
 
 
-class RiscIsFinite(Op):
+class RiscIsFinite(TensorOp[TBool]):
     """TensorFlow's `RiscIsFinite`: `x` -> `y`.
 
     TensorFlow's own text: `RiscIsFinite.tensorflow_doc()`.
@@ -52,9 +55,6 @@ class RiscIsFinite(Op):
     def inputs(self) -> RiscIsFiniteInputs:
         return RiscIsFiniteInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> RiscIsFinite:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -66,17 +66,31 @@ class RiscIsFinite(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscIsFinite = RiscIsFinite()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "RiscIsFinite", None, x)
+        op: RiscIsFinite = new(RiscIsFinite)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "RiscIsFinite", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def risc_is_finite(x: Operand[U], *, name: str | None = None) -> RiscIsFinite:
-    """`RiscIsFinite.create` in the current scope."""
-    return RiscIsFinite.create(Scope.current(name), x)
+@explained
+def risc_is_finite(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`y` of `RiscIsFinite.create` in the current scope."""
+    if _unknown:
+        raise RiscIsFinite._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscIsFinite", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscIsFinite._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TBool
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["RiscLogicalNot", "risc_logical_not"]
 
@@ -21,7 +32,7 @@ class RiscLogicalNotInputs(OpInputs):
     x: Output[TBool]
 
 
-class RiscLogicalNot(Op):
+class RiscLogicalNot(TensorOp[TBool]):
     """TensorFlow's `RiscLogicalNot`: `x` -> `z`.
 
     TensorFlow's own text: `RiscLogicalNot.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class RiscLogicalNot(Op):
     def inputs(self) -> RiscLogicalNotInputs:
         return RiscLogicalNotInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
     def create(scope: Scope, x: Operand[TBool]) -> RiscLogicalNot:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,17 +61,31 @@ class RiscLogicalNot(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscLogicalNot = RiscLogicalNot()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "RiscLogicalNot", None, x)
+        op: RiscLogicalNot = new(RiscLogicalNot)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "RiscLogicalNot", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def risc_logical_not(x: Operand[TBool], *, name: str | None = None) -> RiscLogicalNot:
-    """`RiscLogicalNot.create` in the current scope."""
-    return RiscLogicalNot.create(Scope.current(name), x)
+@explained
+def risc_logical_not(
+    x: Operand[TBool], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`z` of `RiscLogicalNot.create` in the current scope."""
+    if _unknown:
+        raise RiscLogicalNot._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscLogicalNot", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscLogicalNot._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TBool
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["RiscLogicalOr", "risc_logical_or"]
 
@@ -22,7 +33,7 @@ class RiscLogicalOrInputs(OpInputs):
     y: Output[TBool]
 
 
-class RiscLogicalOr(Op):
+class RiscLogicalOr(TensorOp[TBool]):
     """TensorFlow's `RiscLogicalOr`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RiscLogicalOr.tensorflow_doc()`.
@@ -40,9 +51,6 @@ class RiscLogicalOr(Op):
     def inputs(self) -> RiscLogicalOrInputs:
         return RiscLogicalOrInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.z
-
     @staticmethod
     def create(scope: Scope, x: Operand[TBool], y: Operand[TBool]) -> RiscLogicalOr:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -55,19 +63,31 @@ class RiscLogicalOr(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscLogicalOr = RiscLogicalOr()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "RiscLogicalOr", None, x, y)
+        op: RiscLogicalOr = new(RiscLogicalOr)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "RiscLogicalOr", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
+@explained
 def risc_logical_or(
-    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None
-) -> RiscLogicalOr:
-    """`RiscLogicalOr.create` in the current scope."""
-    return RiscLogicalOr.create(Scope.current(name), x, y)
+    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`z` of `RiscLogicalOr.create` in the current scope."""
+    if _unknown:
+        raise RiscLogicalOr._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscLogicalOr", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscLogicalOr._call(name, (x, y), {}, fast_path_error)
+    return _result

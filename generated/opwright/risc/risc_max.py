@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["RiscMax", "risc_max"]
 
@@ -27,7 +43,7 @@ class RiscMaxInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscMax(Op, Generic[T]):
+class RiscMax(TensorOp[T]):
     """TensorFlow's `RiscMax`: `x`, `y` -> `max`.
 
     TensorFlow's own text: `RiscMax.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class RiscMax(Op, Generic[T]):
     def inputs(self) -> RiscMaxInputs[T]:
         return RiscMaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.max
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> RiscMax[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscMax[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class RiscMax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscMax[U] = RiscMax()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.max = execute(context._context, "RiscMax", None, x, y)
+        op: RiscMax[U] = new(RiscMax)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.max = execute(context[CURRENT], "RiscMax", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def risc_max(x: Operand[U], y: Operand[U], *, name: str | None = None) -> RiscMax[U]:
-    """`RiscMax.create` in the current scope."""
-    return RiscMax.create(Scope.current(name), x, y)
+@explained
+def risc_max(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`max` of `RiscMax.create` in the current scope."""
+    if _unknown:
+        raise RiscMax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscMax", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscMax._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TFloating,
+    )
 
 __all__ = ["RiscMin", "risc_min"]
 
@@ -27,7 +43,7 @@ class RiscMinInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscMin(Op, Generic[T]):
+class RiscMin(TensorOp[T]):
     """TensorFlow's `RiscMin`: `x`, `y` -> `z`.
 
     TensorFlow's own text: `RiscMin.tensorflow_doc()`.
@@ -47,11 +63,8 @@ class RiscMin(Op, Generic[T]):
     def inputs(self) -> RiscMinInputs[T]:
         return RiscMinInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.z
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: Operand[U]) -> RiscMin[U]:
+    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscMin[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,17 +75,31 @@ class RiscMin(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscMin[U] = RiscMin()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.z = execute(context._context, "RiscMin", None, x, y)
+        op: RiscMin[U] = new(RiscMin)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.z = execute(context[CURRENT], "RiscMin", None, x, y)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, y), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, y), {}, fast_path_error)
 
 
-def risc_min(x: Operand[U], y: Operand[U], *, name: str | None = None) -> RiscMin[U]:
-    """`RiscMin.create` in the current scope."""
-    return RiscMin.create(Scope.current(name), x, y)
+@explained
+def risc_min(
+    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`z` of `RiscMin.create` in the current scope."""
+    if _unknown:
+        raise RiscMin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscMin", name, x, y)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscMin._call(name, (x, y), {}, fast_path_error)
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TIndex,
     )
@@ -37,7 +47,7 @@ class RiscPadInputs(OpInputs, Generic[U]):
     Tpaddings: DType
 
 
-class RiscPad(Op, Generic[T]):
+class RiscPad(TensorOp[T]):
     """TensorFlow's `RiscPad`: `input`, `paddings`, `constant_values` -> `output`.
 
     TensorFlow's own text: `RiscPad.tensorflow_doc()`.
@@ -59,15 +69,12 @@ class RiscPad(Op, Generic[T]):
     def inputs(self) -> RiscPadInputs[T]:
         return RiscPadInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
         paddings: Operand[Upaddings],
-        constant_values: Operand[U],
+        constant_values: SameOperand[U],
     ) -> RiscPad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -80,25 +87,42 @@ class RiscPad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscPad[U] = RiscPad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscPad[U] = new(RiscPad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RiscPad", None, input, paddings, constant_values
+                    context[CURRENT], "RiscPad", None, input, paddings, constant_values
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, paddings, constant_values), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, paddings, constant_values), {}, fast_path_error)
 
 
+@explained
 def risc_pad(
     input: Operand[U],
     paddings: Operand[Upaddings],
-    constant_values: Operand[U],
+    constant_values: SameOperand[U],
     *,
     name: str | None = None,
-) -> RiscPad[U]:
-    """`RiscPad.create` in the current scope."""
-    return RiscPad.create(Scope.current(name), input, paddings, constant_values)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscPad.create` in the current scope."""
+    if _unknown:
+        raise RiscPad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscPad", name, input, paddings, constant_values
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscPad._call(
+        name, (input, paddings, constant_values), {}, fast_path_error
+    )
+    return _result

@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = ["RiscPool", "risc_pool"]
@@ -34,7 +44,7 @@ class RiscPoolInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscPool(Op, Generic[T]):
+class RiscPool(TensorOp[T]):
     """TensorFlow's `RiscPool`: `value` -> `output`.
 
     TensorFlow's own text: `RiscPool.tensorflow_doc()`.
@@ -74,9 +84,6 @@ class RiscPool(Op, Generic[T]):
     def inputs(self) -> RiscPoolInputs[T]:
         return RiscPoolInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -99,13 +106,13 @@ class RiscPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscPool[U] = RiscPool()
+        op: RiscPool[U] = new(RiscPool)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscPool",
                     None,
                     value,
@@ -119,8 +126,8 @@ class RiscPool(Op, Generic[T]):
                     opts.data_format,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (value,),
@@ -130,7 +137,7 @@ class RiscPool(Op, Generic[T]):
                 "pooling_type": pooling_type,
                 "data_format": opts.data_format,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,21 +145,52 @@ DEFAULTS = RiscPool.Options()
 MERGE = RiscPool.Options.merge
 
 
+@explained
 def risc_pool(
     value: Operand[U],
     ksize: Sequence[int],
     strides: Sequence[int],
     pooling_type: Literal["AVG", "MAX"],
     *,
-    data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+    data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
-) -> RiscPool[U]:
-    """`RiscPool.create` in the current scope, with RiscPool.Options as keywords."""
-    return RiscPool.create(
-        Scope.current(name),
-        value,
-        ksize,
-        strides,
-        pooling_type,
-        RiscPool.Options(data_format=data_format),
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscPool.create` in the current scope, with RiscPool.Options as
+    keywords.
+    """
+    if _unknown:
+        raise RiscPool._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscPool",
+                name,
+                value,
+                "ksize",
+                ksize,
+                "strides",
+                strides,
+                "pooling_type",
+                pooling_type,
+                "data_format",
+                data_format,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscPool._call(
+        name,
+        (value,),
+        {
+            "ksize": ksize,
+            "strides": strides,
+            "pooling_type": pooling_type,
+            "data_format": data_format,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TFloat32,
-        TIndex,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex
     from typing_extensions import Self
 
 __all__ = ["RiscRandomUniform", "risc_random_uniform"]
@@ -35,7 +39,7 @@ class RiscRandomUniformInputs(OpInputs):
     T: DType
 
 
-class RiscRandomUniform(Op):
+class RiscRandomUniform(TensorOp[TFloat32]):
     """TensorFlow's `RiscRandomUniform`: `shape` -> `output`.
 
     TensorFlow's own text: `RiscRandomUniform.tensorflow_doc()`.
@@ -75,9 +79,6 @@ class RiscRandomUniform(Op):
     def inputs(self) -> RiscRandomUniformInputs:
         return RiscRandomUniformInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, shape: Operand[U], *options: Options) -> RiscRandomUniform:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -90,13 +91,13 @@ class RiscRandomUniform(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscRandomUniform = RiscRandomUniform()
+        op: RiscRandomUniform = new(RiscRandomUniform)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscRandomUniform",
                     None,
                     shape,
@@ -104,21 +105,33 @@ class RiscRandomUniform(Op):
                     opts.seed,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (shape,), {"seed": opts.seed}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (shape,), {"seed": opts.seed}, fast_path_error)
 
 
 DEFAULTS = RiscRandomUniform.Options()
 MERGE = RiscRandomUniform.Options.merge
 
 
+@explained
 def risc_random_uniform(
-    shape: Operand[U], *, seed: int = default(0), name: str | None = None
-) -> RiscRandomUniform:
-    """`RiscRandomUniform.create` in the current scope, with
+    shape: Operand[U], *, seed: int = 0, name: str | None = None, **_unknown: Never
+) -> Output[TFloat32]:
+    """`output` of `RiscRandomUniform.create` in the current scope, with
     RiscRandomUniform.Options as keywords.
     """
-    return RiscRandomUniform.create(
-        Scope.current(name), shape, RiscRandomUniform.Options(seed=seed)
-    )
+    if _unknown:
+        raise RiscRandomUniform._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscRandomUniform", name, shape, "seed", seed
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscRandomUniform._call(name, (shape,), {"seed": seed}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -37,7 +46,7 @@ class RiscReduceInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscReduce(Op, Generic[T]):
+class RiscReduce(TensorOp[T]):
     """TensorFlow's `RiscReduce`: `tensor`, `axis` -> `output`.
 
     TensorFlow's own text: `RiscReduce.tensorflow_doc()`.
@@ -59,9 +68,6 @@ class RiscReduce(Op, Generic[T]):
     def inputs(self) -> RiscReduceInputs[T]:
         return RiscReduceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -80,12 +86,12 @@ class RiscReduce(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscReduce[U] = RiscReduce()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscReduce[U] = new(RiscReduce)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscReduce",
                     None,
                     tensor,
@@ -94,17 +100,42 @@ class RiscReduce(Op, Generic[T]):
                     reduce_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensor, axis), {"reduce_type": reduce_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (tensor, axis), {"reduce_type": reduce_type}, fast_path_error
+        )
 
 
+@explained
 def risc_reduce(
     tensor: Operand[U],
     axis: Operand[UIndex],
     reduce_type: Literal["MEAN", "SUM"],
     *,
     name: str | None = None,
-) -> RiscReduce[U]:
-    """`RiscReduce.create` in the current scope."""
-    return RiscReduce.create(Scope.current(name), tensor, axis, reduce_type)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscReduce.create` in the current scope."""
+    if _unknown:
+        raise RiscReduce._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscReduce",
+                name,
+                tensor,
+                axis,
+                "reduce_type",
+                reduce_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscReduce._call(
+        name, (tensor, axis), {"reduce_type": reduce_type}, fast_path_error
+    )
+    return _result

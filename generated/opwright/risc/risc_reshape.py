@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -36,7 +45,7 @@ class RiscReshapeInputs(OpInputs, Generic[U]):
     Tshape: DType
 
 
-class RiscReshape(Op, Generic[T]):
+class RiscReshape(TensorOp[T]):
     """TensorFlow's `RiscReshape`: `tensor`, `shape` -> `output`.
 
     TensorFlow's own text: `RiscReshape.tensorflow_doc()`.
@@ -58,9 +67,6 @@ class RiscReshape(Op, Generic[T]):
     def inputs(self) -> RiscReshapeInputs[T]:
         return RiscReshapeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, tensor: Operand[U], shape: Operand[Ushape]
@@ -75,21 +81,37 @@ class RiscReshape(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscReshape[U] = RiscReshape()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscReshape[U] = new(RiscReshape)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RiscReshape", None, tensor, shape
+                    context[CURRENT], "RiscReshape", None, tensor, shape
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensor, shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tensor, shape), {}, fast_path_error)
 
 
+@explained
 def risc_reshape(
-    tensor: Operand[U], shape: Operand[Ushape], *, name: str | None = None
-) -> RiscReshape[U]:
-    """`RiscReshape.create` in the current scope."""
-    return RiscReshape.create(Scope.current(name), tensor, shape)
+    tensor: Operand[U],
+    shape: Operand[Ushape],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscReshape.create` in the current scope."""
+    if _unknown:
+        raise RiscReshape._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscReshape", name, tensor, shape)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscReshape._call(name, (tensor, shape), {}, fast_path_error)
+    return _result

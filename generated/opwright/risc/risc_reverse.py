@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -36,7 +45,7 @@ class RiscReverseInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscReverse(Op, Generic[T]):
+class RiscReverse(TensorOp[T]):
     """TensorFlow's `RiscReverse`: `tensor`, `axis` -> `output`.
 
     TensorFlow's own text: `RiscReverse.tensorflow_doc()`.
@@ -58,9 +67,6 @@ class RiscReverse(Op, Generic[T]):
     def inputs(self) -> RiscReverseInputs[T]:
         return RiscReverseInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, tensor: Operand[U], axis: Operand[Uidx]) -> RiscReverse[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -73,19 +79,35 @@ class RiscReverse(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscReverse[U] = RiscReverse()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "RiscReverse", None, tensor, axis)
+        op: RiscReverse[U] = new(RiscReverse)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "RiscReverse", None, tensor, axis)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensor, axis), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tensor, axis), {}, fast_path_error)
 
 
+@explained
 def risc_reverse(
-    tensor: Operand[U], axis: Operand[Uidx], *, name: str | None = None
-) -> RiscReverse[U]:
-    """`RiscReverse.create` in the current scope."""
-    return RiscReverse.create(Scope.current(name), tensor, axis)
+    tensor: Operand[U],
+    axis: Operand[Uidx],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscReverse.create` in the current scope."""
+    if _unknown:
+        raise RiscReverse._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscReverse", name, tensor, axis)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscReverse._call(name, (tensor, axis), {}, fast_path_error)
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TIndex,
     )
@@ -37,7 +47,7 @@ class RiscScatterInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class RiscScatter(Op, Generic[T]):
+class RiscScatter(TensorOp[T]):
     """TensorFlow's `RiscScatter`: `indices`, `updates`, `shape` -> `output`.
 
     TensorFlow's own text: `RiscScatter.tensorflow_doc()`.
@@ -59,15 +69,12 @@ class RiscScatter(Op, Generic[T]):
     def inputs(self) -> RiscScatterInputs[T]:
         return RiscScatterInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         indices: Operand[Uindices],
         updates: Operand[U],
-        shape: Operand[Uindices],
+        shape: SameOperand[Uindices],
     ) -> RiscScatter[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -80,25 +87,40 @@ class RiscScatter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscScatter[U] = RiscScatter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscScatter[U] = new(RiscScatter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RiscScatter", None, indices, updates, shape
+                    context[CURRENT], "RiscScatter", None, indices, updates, shape
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (indices, updates, shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (indices, updates, shape), {}, fast_path_error)
 
 
+@explained
 def risc_scatter(
     indices: Operand[Uindices],
     updates: Operand[U],
-    shape: Operand[Uindices],
+    shape: SameOperand[Uindices],
     *,
     name: str | None = None,
-) -> RiscScatter[U]:
-    """`RiscScatter.create` in the current scope."""
-    return RiscScatter.create(Scope.current(name), indices, updates, shape)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscScatter.create` in the current scope."""
+    if _unknown:
+        raise RiscScatter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscScatter", name, indices, updates, shape
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscScatter._call(name, (indices, updates, shape), {}, fast_path_error)
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +47,7 @@ class RiscShapeInputs(OpInputs):
     out_type: DType
 
 
-class RiscShape(Op, Generic[OutType]):
+class RiscShape(TensorOp[OutType]):
     """TensorFlow's `RiscShape`: `input` -> `output`.
 
     TensorFlow's own text: `RiscShape.tensorflow_doc()`.
@@ -58,9 +68,6 @@ class RiscShape(Op, Generic[OutType]):
     @property
     def inputs(self) -> RiscShapeInputs:
         return RiscShapeInputs(self)
-
-    def as_output(self) -> Output[OutType]:
-        return self.output
 
     @overload
     @staticmethod
@@ -91,12 +98,12 @@ class RiscShape(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscShape[UOutType] = RiscShape()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscShape[UOutType] = new(RiscShape)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscShape",
                     None,
                     input,
@@ -104,28 +111,48 @@ class RiscShape(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"out_type": out_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"out_type": out_type}, fast_path_error)
 
 
 @overload
 def risc_shape(
     input: Operand[U], *, out_type: type[TInt32] = TInt32, name: str | None = None
-) -> RiscShape[TInt32]: ...
+) -> Output[TInt32]: ...
 
 
 @overload
 def risc_shape(
     input: Operand[U], *, out_type: type[UOutType] | DTypeLike, name: str | None = None
-) -> RiscShape[UOutType]: ...
+) -> Output[UOutType]: ...
 
 
+@explained
 def risc_shape(
     input: Operand[U],
     *,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
-) -> RiscShape[UOutType]:
-    """`RiscShape.create` in the current scope."""
-    return RiscShape.create(Scope.current(name), input, out_type=out_type)
+    **_unknown: Never,
+) -> Output[UOutType]:
+    """`output` of `RiscShape.create` in the current scope."""
+    if _unknown:
+        raise RiscShape._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscShape",
+                name,
+                input,
+                "out_type",
+                as_dtype(out_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscShape._call(name, (input,), {"out_type": out_type}, fast_path_error)
+    return _result

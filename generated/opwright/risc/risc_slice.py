@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloating,
         TIndex,
     )
@@ -37,7 +47,7 @@ class RiscSliceInputs(OpInputs, Generic[U]):
     Index: DType
 
 
-class RiscSlice(Op, Generic[T]):
+class RiscSlice(TensorOp[T]):
     """TensorFlow's `RiscSlice`: `input`, `begin`, `size` -> `output`.
 
     TensorFlow's own text: `RiscSlice.tensorflow_doc()`.
@@ -59,12 +69,12 @@ class RiscSlice(Op, Generic[T]):
     def inputs(self) -> RiscSliceInputs[T]:
         return RiscSliceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], begin: Operand[UIndex], size: Operand[UIndex]
+        scope: Scope,
+        input: Operand[U],
+        begin: Operand[UIndex],
+        size: SameOperand[UIndex],
     ) -> RiscSlice[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -77,25 +87,38 @@ class RiscSlice(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscSlice[U] = RiscSlice()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscSlice[U] = new(RiscSlice)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RiscSlice", None, input, begin, size
+                    context[CURRENT], "RiscSlice", None, input, begin, size
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, begin, size), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, begin, size), {}, fast_path_error)
 
 
+@explained
 def risc_slice(
     input: Operand[U],
     begin: Operand[UIndex],
-    size: Operand[UIndex],
+    size: SameOperand[UIndex],
     *,
     name: str | None = None,
-) -> RiscSlice[U]:
-    """`RiscSlice.create` in the current scope."""
-    return RiscSlice.create(Scope.current(name), input, begin, size)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscSlice.create` in the current scope."""
+    if _unknown:
+        raise RiscSlice._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscSlice", name, input, begin, size)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscSlice._call(name, (input, begin, size), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -37,7 +46,7 @@ class RiscSortInputs(OpInputs, Generic[U]):
     direction: Literal["ASCENDING", "DESCENDING"]
 
 
-class RiscSort(Op, Generic[T]):
+class RiscSort(TensorOp[T]):
     """TensorFlow's `RiscSort`: `input`, `axis` -> `output`.
 
     TensorFlow's own text: `RiscSort.tensorflow_doc()`.
@@ -59,9 +68,6 @@ class RiscSort(Op, Generic[T]):
     def inputs(self) -> RiscSortInputs[T]:
         return RiscSortInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -80,12 +86,12 @@ class RiscSort(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscSort[U] = RiscSort()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscSort[U] = new(RiscSort)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscSort",
                     None,
                     input,
@@ -94,17 +100,36 @@ class RiscSort(Op, Generic[T]):
                     direction,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, axis), {"direction": direction}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input, axis), {"direction": direction}, fast_path_error
+        )
 
 
+@explained
 def risc_sort(
     input: Operand[U],
     axis: Operand[UIndex],
     direction: Literal["ASCENDING", "DESCENDING"],
     *,
     name: str | None = None,
-) -> RiscSort[U]:
-    """`RiscSort.create` in the current scope."""
-    return RiscSort.create(Scope.current(name), input, axis, direction)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscSort.create` in the current scope."""
+    if _unknown:
+        raise RiscSort._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscSort", name, input, axis, "direction", direction
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscSort._call(
+        name, (input, axis), {"direction": direction}, fast_path_error
+    )
+    return _result

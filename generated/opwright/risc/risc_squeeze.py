@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["RiscSqueeze", "risc_squeeze"]
@@ -31,7 +41,7 @@ class RiscSqueezeInputs(OpInputs, Generic[U]):
     squeeze_dims: tuple[int, ...]
 
 
-class RiscSqueeze(Op, Generic[T]):
+class RiscSqueeze(TensorOp[T]):
     """TensorFlow's `RiscSqueeze`: `input` -> `output`.
 
     TensorFlow's own text: `RiscSqueeze.tensorflow_doc()`.
@@ -69,11 +79,8 @@ class RiscSqueeze(Op, Generic[T]):
     def inputs(self) -> RiscSqueezeInputs[T]:
         return RiscSqueezeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> RiscSqueeze[U]:
+    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> RiscSqueeze[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -84,13 +91,13 @@ class RiscSqueeze(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscSqueeze[U] = RiscSqueeze()
+        op: RiscSqueeze[U] = new(RiscSqueeze)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscSqueeze",
                     None,
                     input,
@@ -98,24 +105,46 @@ class RiscSqueeze(Op, Generic[T]):
                     opts.squeeze_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"squeeze_dims": opts.squeeze_dims}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input,), {"squeeze_dims": opts.squeeze_dims}, fast_path_error
+        )
 
 
 DEFAULTS = RiscSqueeze.Options()
 MERGE = RiscSqueeze.Options.merge
 
 
+@explained
 def risc_squeeze(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    squeeze_dims: Sequence[int] = default(()),
+    squeeze_dims: Sequence[int] = (),
     name: str | None = None,
-) -> RiscSqueeze[U]:
-    """`RiscSqueeze.create` in the current scope, with RiscSqueeze.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `RiscSqueeze.create` in the current scope, with
+    RiscSqueeze.Options as keywords.
     """
-    return RiscSqueeze.create(
-        Scope.current(name), input, RiscSqueeze.Options(squeeze_dims=squeeze_dims)
+    if _unknown:
+        raise RiscSqueeze._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscSqueeze",
+                name,
+                input,
+                "squeeze_dims",
+                squeeze_dims,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscSqueeze._call(
+        name, (input,), {"squeeze_dims": squeeze_dims}, fast_path_error
     )
+    return _result

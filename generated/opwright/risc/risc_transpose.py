@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["RiscTranspose", "risc_transpose"]
 
@@ -29,7 +46,7 @@ class RiscTransposeInputs(OpInputs, Generic[U]):
     Tperm: DType
 
 
-class RiscTranspose(Op, Generic[T]):
+class RiscTranspose(TensorOp[T]):
     """TensorFlow's `RiscTranspose`: `x`, `perm` -> `y`.
 
     TensorFlow's own text: `RiscTranspose.tensorflow_doc()`.
@@ -49,11 +66,10 @@ class RiscTranspose(Op, Generic[T]):
     def inputs(self) -> RiscTransposeInputs[T]:
         return RiscTransposeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
-    def create(scope: Scope, x: Operand[U], perm: Operand[Uperm]) -> RiscTranspose[U]:
+    def create(
+        scope: Scope, x: AnyOperand[U], perm: Operand[Uperm]
+    ) -> RiscTranspose[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,19 +80,35 @@ class RiscTranspose(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscTranspose[U] = RiscTranspose()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "RiscTranspose", None, x, perm)
+        op: RiscTranspose[U] = new(RiscTranspose)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "RiscTranspose", None, x, perm)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, perm), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, perm), {}, fast_path_error)
 
 
+@explained
 def risc_transpose(
-    x: Operand[U], perm: Operand[Uperm], *, name: str | None = None
-) -> RiscTranspose[U]:
-    """`RiscTranspose.create` in the current scope."""
-    return RiscTranspose.create(Scope.current(name), x, perm)
+    x: AnyOperand[U],
+    perm: Operand[Uperm],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`y` of `RiscTranspose.create` in the current scope."""
+    if _unknown:
+        raise RiscTranspose._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RiscTranspose", name, x, perm)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscTranspose._call(name, (x, perm), {}, fast_path_error)
+    return _result

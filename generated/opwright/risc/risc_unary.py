@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["RiscUnary", "risc_unary"]
 
@@ -29,7 +38,7 @@ class RiscUnaryInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class RiscUnary(Op, Generic[T]):
+class RiscUnary(TensorOp[T]):
     """TensorFlow's `RiscUnary`: `x` -> `y`.
 
     TensorFlow's own text: `RiscUnary.tensorflow_doc()`.
@@ -48,9 +57,6 @@ class RiscUnary(Op, Generic[T]):
     @property
     def inputs(self) -> RiscUnaryInputs[T]:
         return RiscUnaryInputs(self)
-
-    def as_output(self) -> Output[T]:
-        return self.y
 
     @staticmethod
     def create(
@@ -71,19 +77,20 @@ class RiscUnary(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscUnary[U] = RiscUnary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RiscUnary[U] = new(RiscUnary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context._context, "RiscUnary", None, x, "op_type", op_type
+                    context[CURRENT], "RiscUnary", None, x, "op_type", op_type
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {"op_type": op_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {"op_type": op_type}, fast_path_error)
 
 
+@explained
 def risc_unary(
     x: Operand[U],
     op_type: Literal[
@@ -91,6 +98,20 @@ def risc_unary(
     ],
     *,
     name: str | None = None,
-) -> RiscUnary[U]:
-    """`RiscUnary.create` in the current scope."""
-    return RiscUnary.create(Scope.current(name), x, op_type)
+    **_unknown: Never,
+) -> Output[U]:
+    """`y` of `RiscUnary.create` in the current scope."""
+    if _unknown:
+        raise RiscUnary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "RiscUnary", name, x, "op_type", op_type
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscUnary._call(name, (x,), {"op_type": op_type}, fast_path_error)
+    return _result

@@ -5,19 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         TensorShape,
@@ -89,7 +101,7 @@ class RiscWhile(Op):
     @staticmethod
     def create(
         scope: Scope,
-        input: Sequence[Operand[AnyDType]],
+        input: Sequence[AnyOperand[AnyDType]],
         cond: FunctionLike,
         body: FunctionLike,
         *options: Options,
@@ -106,13 +118,13 @@ class RiscWhile(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RiscWhile = RiscWhile()
+        op: RiscWhile = new(RiscWhile)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RiscWhile",
                     None,
                     input,
@@ -126,8 +138,8 @@ class RiscWhile(Op):
                     opts.parallel_iterations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -137,7 +149,7 @@ class RiscWhile(Op):
                 "output_shapes": opts.output_shapes,
                 "parallel_iterations": opts.parallel_iterations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,22 +157,52 @@ DEFAULTS = RiscWhile.Options()
 MERGE = RiscWhile.Options.merge
 
 
+@explained
 def risc_while(
-    input: Sequence[Operand[AnyDType]],
+    input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,
     body: FunctionLike,
     *,
-    output_shapes: Sequence[ShapeLike] = default(()),
-    parallel_iterations: int = default(10),
+    output_shapes: Sequence[ShapeLike] = (),
+    parallel_iterations: int = 10,
     name: str | None = None,
-) -> RiscWhile:
-    """`RiscWhile.create` in the current scope, with RiscWhile.Options as keywords."""
-    return RiscWhile.create(
-        Scope.current(name),
-        input,
-        cond,
-        body,
-        RiscWhile.Options(
-            output_shapes=output_shapes, parallel_iterations=parallel_iterations
-        ),
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `RiscWhile.create` in the current scope, with RiscWhile.Options as
+    keywords.
+    """
+    if _unknown:
+        raise RiscWhile._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RiscWhile",
+                name,
+                input,
+                "cond",
+                cond,
+                "body",
+                body,
+                "output_shapes",
+                as_shapes(output_shapes),
+                "parallel_iterations",
+                parallel_iterations,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RiscWhile._call(
+        name,
+        (input,),
+        {
+            "cond": cond,
+            "body": body,
+            "output_shapes": output_shapes,
+            "parallel_iterations": parallel_iterations,
+        },
+        fast_path_error,
     )
+    return _result

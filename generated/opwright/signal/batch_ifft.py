@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TComplex64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TComplex64
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["BatchIFFT", "batch_ifft"]
 
@@ -22,7 +32,7 @@ class BatchIFFTInputs(OpInputs):
     input: Output[TComplex64]
 
 
-class BatchIFFT(Op):
+class BatchIFFT(TensorOp[TComplex64]):
     """TensorFlow's `BatchIFFT`: `input` -> `output`.
 
     TensorFlow's own text: `BatchIFFT.tensorflow_doc()`.
@@ -42,9 +52,6 @@ class BatchIFFT(Op):
     def inputs(self) -> BatchIFFTInputs:
         return BatchIFFTInputs(self)
 
-    def as_output(self) -> Output[TComplex64]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchIFFT was removed in GraphDef version 15. Use IFFT.", category=None
@@ -59,18 +66,32 @@ class BatchIFFT(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchIFFT = BatchIFFT()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "BatchIFFT", None, input)
+        op: BatchIFFT = new(BatchIFFT)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "BatchIFFT", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated("BatchIFFT was removed in GraphDef version 15. Use IFFT.", category=None)
-def batch_ifft(input: Operand[TComplex64], *, name: str | None = None) -> BatchIFFT:
-    """`BatchIFFT.create` in the current scope."""
-    return BatchIFFT.create(Scope.current(name), input)
+@explained
+def batch_ifft(
+    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+) -> Output[TComplex64]:
+    """`output` of `BatchIFFT.create` in the current scope."""
+    if _unknown:
+        raise BatchIFFT._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TComplex64]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchIFFT", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchIFFT._call(name, (input,), {}, fast_path_error)
+    return _result

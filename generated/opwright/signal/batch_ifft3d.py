@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TComplex64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TComplex64
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["BatchIFFT3D", "batch_ifft3d"]
 
@@ -22,7 +32,7 @@ class BatchIFFT3DInputs(OpInputs):
     input: Output[TComplex64]
 
 
-class BatchIFFT3D(Op):
+class BatchIFFT3D(TensorOp[TComplex64]):
     """TensorFlow's `BatchIFFT3D`: `input` -> `output`.
 
     TensorFlow's own text: `BatchIFFT3D.tensorflow_doc()`.
@@ -42,9 +52,6 @@ class BatchIFFT3D(Op):
     def inputs(self) -> BatchIFFT3DInputs:
         return BatchIFFT3DInputs(self)
 
-    def as_output(self) -> Output[TComplex64]:
-        return self.output
-
     @staticmethod
     @deprecated(
         "BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D.", category=None
@@ -59,20 +66,34 @@ class BatchIFFT3D(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BatchIFFT3D = BatchIFFT3D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "BatchIFFT3D", None, input)
+        op: BatchIFFT3D = new(BatchIFFT3D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "BatchIFFT3D", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
 @deprecated(
     "BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D.", category=None
 )
-def batch_ifft3d(input: Operand[TComplex64], *, name: str | None = None) -> BatchIFFT3D:
-    """`BatchIFFT3D.create` in the current scope."""
-    return BatchIFFT3D.create(Scope.current(name), input)
+@explained
+def batch_ifft3d(
+    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+) -> Output[TComplex64]:
+    """`output` of `BatchIFFT3D.create` in the current scope."""
+    if _unknown:
+        raise BatchIFFT3D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TComplex64]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BatchIFFT3D", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BatchIFFT3D._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["FFT", "fft"]
 
@@ -26,7 +35,7 @@ class FFTInputs(OpInputs, Generic[Ucomplex]):
     Tcomplex: DType
 
 
-class FFT(Op, Generic[Tcomplex]):
+class FFT(TensorOp[Tcomplex]):
     """TensorFlow's `FFT`: `input` -> `output`.
 
     TensorFlow's own text: `FFT.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class FFT(Op, Generic[Tcomplex]):
     def inputs(self) -> FFTInputs[Tcomplex]:
         return FFTInputs(self)
 
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[Ucomplex]) -> FFT[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class FFT(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FFT[Ucomplex] = FFT()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "FFT", None, input)
+        op: FFT[Ucomplex] = new(FFT)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "FFT", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def fft(input: Operand[Ucomplex], *, name: str | None = None) -> FFT[Ucomplex]:
-    """`FFT.create` in the current scope."""
-    return FFT.create(Scope.current(name), input)
+@explained
+def fft(
+    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+) -> Output[Ucomplex]:
+    """`output` of `FFT.create` in the current scope."""
+    if _unknown:
+        raise FFT._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FFT", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FFT._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["FFT2D", "fft2d"]
 
@@ -26,7 +35,7 @@ class FFT2DInputs(OpInputs, Generic[Ucomplex]):
     Tcomplex: DType
 
 
-class FFT2D(Op, Generic[Tcomplex]):
+class FFT2D(TensorOp[Tcomplex]):
     """TensorFlow's `FFT2D`: `input` -> `output`.
 
     TensorFlow's own text: `FFT2D.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class FFT2D(Op, Generic[Tcomplex]):
     def inputs(self) -> FFT2DInputs[Tcomplex]:
         return FFT2DInputs(self)
 
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[Ucomplex]) -> FFT2D[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class FFT2D(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FFT2D[Ucomplex] = FFT2D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "FFT2D", None, input)
+        op: FFT2D[Ucomplex] = new(FFT2D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "FFT2D", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def fft2d(input: Operand[Ucomplex], *, name: str | None = None) -> FFT2D[Ucomplex]:
-    """`FFT2D.create` in the current scope."""
-    return FFT2D.create(Scope.current(name), input)
+@explained
+def fft2d(
+    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+) -> Output[Ucomplex]:
+    """`output` of `FFT2D.create` in the current scope."""
+    if _unknown:
+        raise FFT2D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FFT2D", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FFT2D._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["FFT3D", "fft3d"]
 
@@ -26,7 +35,7 @@ class FFT3DInputs(OpInputs, Generic[Ucomplex]):
     Tcomplex: DType
 
 
-class FFT3D(Op, Generic[Tcomplex]):
+class FFT3D(TensorOp[Tcomplex]):
     """TensorFlow's `FFT3D`: `input` -> `output`.
 
     TensorFlow's own text: `FFT3D.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class FFT3D(Op, Generic[Tcomplex]):
     def inputs(self) -> FFT3DInputs[Tcomplex]:
         return FFT3DInputs(self)
 
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[Ucomplex]) -> FFT3D[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class FFT3D(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FFT3D[Ucomplex] = FFT3D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "FFT3D", None, input)
+        op: FFT3D[Ucomplex] = new(FFT3D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "FFT3D", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def fft3d(input: Operand[Ucomplex], *, name: str | None = None) -> FFT3D[Ucomplex]:
-    """`FFT3D.create` in the current scope."""
-    return FFT3D.create(Scope.current(name), input)
+@explained
+def fft3d(
+    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+) -> Output[Ucomplex]:
+    """`output` of `FFT3D.create` in the current scope."""
+    if _unknown:
+        raise FFT3D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FFT3D", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FFT3D._call(name, (input,), {}, fast_path_error)
+    return _result

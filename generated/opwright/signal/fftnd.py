@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -35,7 +44,7 @@ class FFTNDInputs(OpInputs, Generic[Ucomplex]):
     Tcomplex: DType
 
 
-class FFTND(Op, Generic[Tcomplex]):
+class FFTND(TensorOp[Tcomplex]):
     """TensorFlow's `FFTND`: `input`, `fft_length`, `axes` -> `output`.
 
     TensorFlow's own text: `FFTND.tensorflow_doc()`.
@@ -55,9 +64,6 @@ class FFTND(Op, Generic[Tcomplex]):
     def inputs(self) -> FFTNDInputs[Tcomplex]:
         return FFTNDInputs(self)
 
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -76,25 +82,38 @@ class FFTND(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FFTND[Ucomplex] = FFTND()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: FFTND[Ucomplex] = new(FFTND)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "FFTND", None, input, fft_length, axes
+                    context[CURRENT], "FFTND", None, input, fft_length, axes
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, fft_length, axes), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, fft_length, axes), {}, fast_path_error)
 
 
+@explained
 def fftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
     *,
     name: str | None = None,
-) -> FFTND[Ucomplex]:
-    """`FFTND.create` in the current scope."""
-    return FFTND.create(Scope.current(name), input, fft_length, axes)
+    **_unknown: Never,
+) -> Output[Ucomplex]:
+    """`output` of `FFTND.create` in the current scope."""
+    if _unknown:
+        raise FFTND._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FFTND", name, input, fft_length, axes)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FFTND._call(name, (input, fft_length, axes), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["IFFT", "ifft"]
 
@@ -26,7 +35,7 @@ class IFFTInputs(OpInputs, Generic[Ucomplex]):
     Tcomplex: DType
 
 
-class IFFT(Op, Generic[Tcomplex]):
+class IFFT(TensorOp[Tcomplex]):
     """TensorFlow's `IFFT`: `input` -> `output`.
 
     TensorFlow's own text: `IFFT.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class IFFT(Op, Generic[Tcomplex]):
     def inputs(self) -> IFFTInputs[Tcomplex]:
         return IFFTInputs(self)
 
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[Ucomplex]) -> IFFT[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class IFFT(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IFFT[Ucomplex] = IFFT()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "IFFT", None, input)
+        op: IFFT[Ucomplex] = new(IFFT)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "IFFT", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def ifft(input: Operand[Ucomplex], *, name: str | None = None) -> IFFT[Ucomplex]:
-    """`IFFT.create` in the current scope."""
-    return IFFT.create(Scope.current(name), input)
+@explained
+def ifft(
+    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+) -> Output[Ucomplex]:
+    """`output` of `IFFT.create` in the current scope."""
+    if _unknown:
+        raise IFFT._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IFFT", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IFFT._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["IFFT2D", "ifft2d"]
 
@@ -26,7 +35,7 @@ class IFFT2DInputs(OpInputs, Generic[Ucomplex]):
     Tcomplex: DType
 
 
-class IFFT2D(Op, Generic[Tcomplex]):
+class IFFT2D(TensorOp[Tcomplex]):
     """TensorFlow's `IFFT2D`: `input` -> `output`.
 
     TensorFlow's own text: `IFFT2D.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class IFFT2D(Op, Generic[Tcomplex]):
     def inputs(self) -> IFFT2DInputs[Tcomplex]:
         return IFFT2DInputs(self)
 
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[Ucomplex]) -> IFFT2D[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class IFFT2D(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IFFT2D[Ucomplex] = IFFT2D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "IFFT2D", None, input)
+        op: IFFT2D[Ucomplex] = new(IFFT2D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "IFFT2D", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def ifft2d(input: Operand[Ucomplex], *, name: str | None = None) -> IFFT2D[Ucomplex]:
-    """`IFFT2D.create` in the current scope."""
-    return IFFT2D.create(Scope.current(name), input)
+@explained
+def ifft2d(
+    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+) -> Output[Ucomplex]:
+    """`output` of `IFFT2D.create` in the current scope."""
+    if _unknown:
+        raise IFFT2D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IFFT2D", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IFFT2D._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TComplex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["IFFT3D", "ifft3d"]
 
@@ -26,7 +35,7 @@ class IFFT3DInputs(OpInputs, Generic[Ucomplex]):
     Tcomplex: DType
 
 
-class IFFT3D(Op, Generic[Tcomplex]):
+class IFFT3D(TensorOp[Tcomplex]):
     """TensorFlow's `IFFT3D`: `input` -> `output`.
 
     TensorFlow's own text: `IFFT3D.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class IFFT3D(Op, Generic[Tcomplex]):
     def inputs(self) -> IFFT3DInputs[Tcomplex]:
         return IFFT3DInputs(self)
 
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[Ucomplex]) -> IFFT3D[Ucomplex]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class IFFT3D(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IFFT3D[Ucomplex] = IFFT3D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "IFFT3D", None, input)
+        op: IFFT3D[Ucomplex] = new(IFFT3D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "IFFT3D", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def ifft3d(input: Operand[Ucomplex], *, name: str | None = None) -> IFFT3D[Ucomplex]:
-    """`IFFT3D.create` in the current scope."""
-    return IFFT3D.create(Scope.current(name), input)
+@explained
+def ifft3d(
+    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+) -> Output[Ucomplex]:
+    """`output` of `IFFT3D.create` in the current scope."""
+    if _unknown:
+        raise IFFT3D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "IFFT3D", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IFFT3D._call(name, (input,), {}, fast_path_error)
+    return _result

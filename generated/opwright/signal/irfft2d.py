@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -39,7 +49,7 @@ class IRFFT2DInputs(OpInputs):
     Tcomplex: DType
 
 
-class IRFFT2D(Op, Generic[Treal]):
+class IRFFT2D(TensorOp[Treal]):
     """TensorFlow's `IRFFT2D`: `input`, `fft_length` -> `output`.
 
     TensorFlow's own text: `IRFFT2D.tensorflow_doc()`.
@@ -60,9 +70,6 @@ class IRFFT2D(Op, Generic[Treal]):
     @property
     def inputs(self) -> IRFFT2DInputs:
         return IRFFT2DInputs(self)
-
-    def as_output(self) -> Output[Treal]:
-        return self.output
 
     @overload
     @staticmethod
@@ -103,12 +110,12 @@ class IRFFT2D(Op, Generic[Treal]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IRFFT2D[Ureal] = IRFFT2D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IRFFT2D[Ureal] = new(IRFFT2D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "IRFFT2D",
                     None,
                     input,
@@ -117,9 +124,9 @@ class IRFFT2D(Op, Generic[Treal]):
                     as_dtype(Treal),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, fft_length), {"Treal": Treal}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, fft_length), {"Treal": Treal}, fast_path_error)
 
 
 @overload
@@ -129,7 +136,7 @@ def irfft2d(
     *,
     Treal: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> IRFFT2D[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
@@ -139,15 +146,38 @@ def irfft2d(
     *,
     Treal: type[Ureal] | DTypeLike,
     name: str | None = None,
-) -> IRFFT2D[Ureal]: ...
+) -> Output[Ureal]: ...
 
 
+@explained
 def irfft2d(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     *,
     Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
-) -> IRFFT2D[Ureal]:
-    """`IRFFT2D.create` in the current scope."""
-    return IRFFT2D.create(Scope.current(name), input, fft_length, Treal=Treal)
+    **_unknown: Never,
+) -> Output[Ureal]:
+    """`output` of `IRFFT2D.create` in the current scope."""
+    if _unknown:
+        raise IRFFT2D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ureal]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IRFFT2D",
+                name,
+                input,
+                fft_length,
+                "Treal",
+                as_dtype(Treal),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IRFFT2D._call(
+        name, (input, fft_length), {"Treal": Treal}, fast_path_error
+    )
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -40,7 +50,7 @@ class IRFFTNDInputs(OpInputs):
     Tcomplex: DType
 
 
-class IRFFTND(Op, Generic[Treal]):
+class IRFFTND(TensorOp[Treal]):
     """TensorFlow's `IRFFTND`: `input`, `fft_length`, `axes` -> `output`.
 
     TensorFlow's own text: `IRFFTND.tensorflow_doc()`.
@@ -61,9 +71,6 @@ class IRFFTND(Op, Generic[Treal]):
     @property
     def inputs(self) -> IRFFTNDInputs:
         return IRFFTNDInputs(self)
-
-    def as_output(self) -> Output[Treal]:
-        return self.output
 
     @overload
     @staticmethod
@@ -108,12 +115,12 @@ class IRFFTND(Op, Generic[Treal]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IRFFTND[Ureal] = IRFFTND()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: IRFFTND[Ureal] = new(IRFFTND)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "IRFFTND",
                     None,
                     input,
@@ -123,9 +130,11 @@ class IRFFTND(Op, Generic[Treal]):
                     as_dtype(Treal),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, fft_length, axes), {"Treal": Treal}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input, fft_length, axes), {"Treal": Treal}, fast_path_error
+        )
 
 
 @overload
@@ -136,7 +145,7 @@ def irfftnd(
     *,
     Treal: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> IRFFTND[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
@@ -147,9 +156,10 @@ def irfftnd(
     *,
     Treal: type[Ureal] | DTypeLike,
     name: str | None = None,
-) -> IRFFTND[Ureal]: ...
+) -> Output[Ureal]: ...
 
 
+@explained
 def irfftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
@@ -157,6 +167,29 @@ def irfftnd(
     *,
     Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
-) -> IRFFTND[Ureal]:
-    """`IRFFTND.create` in the current scope."""
-    return IRFFTND.create(Scope.current(name), input, fft_length, axes, Treal=Treal)
+    **_unknown: Never,
+) -> Output[Ureal]:
+    """`output` of `IRFFTND.create` in the current scope."""
+    if _unknown:
+        raise IRFFTND._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ureal]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IRFFTND",
+                name,
+                input,
+                fft_length,
+                axes,
+                "Treal",
+                as_dtype(Treal),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IRFFTND._call(
+        name, (input, fft_length, axes), {"Treal": Treal}, fast_path_error
+    )
+    return _result

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TComplex64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TComplex64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -40,7 +50,7 @@ class RFFT3DInputs(OpInputs):
     Tcomplex: DType
 
 
-class RFFT3D(Op, Generic[Tcomplex]):
+class RFFT3D(TensorOp[Tcomplex]):
     """TensorFlow's `RFFT3D`: `input`, `fft_length` -> `output`.
 
     TensorFlow's own text: `RFFT3D.tensorflow_doc()`.
@@ -61,9 +71,6 @@ class RFFT3D(Op, Generic[Tcomplex]):
     @property
     def inputs(self) -> RFFT3DInputs:
         return RFFT3DInputs(self)
-
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
 
     @overload
     @staticmethod
@@ -104,12 +111,12 @@ class RFFT3D(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RFFT3D[Ucomplex] = RFFT3D()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RFFT3D[Ucomplex] = new(RFFT3D)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RFFT3D",
                     None,
                     input,
@@ -118,9 +125,11 @@ class RFFT3D(Op, Generic[Tcomplex]):
                     as_dtype(Tcomplex),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, fft_length), {"Tcomplex": Tcomplex}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input, fft_length), {"Tcomplex": Tcomplex}, fast_path_error
+        )
 
 
 @overload
@@ -130,7 +139,7 @@ def rfft3d(
     *,
     Tcomplex: type[TComplex64] = TComplex64,
     name: str | None = None,
-) -> RFFT3D[TComplex64]: ...
+) -> Output[TComplex64]: ...
 
 
 @overload
@@ -140,15 +149,38 @@ def rfft3d(
     *,
     Tcomplex: type[Ucomplex] | DTypeLike,
     name: str | None = None,
-) -> RFFT3D[Ucomplex]: ...
+) -> Output[Ucomplex]: ...
 
 
+@explained
 def rfft3d(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
     *,
     Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
-) -> RFFT3D[Ucomplex]:
-    """`RFFT3D.create` in the current scope."""
-    return RFFT3D.create(Scope.current(name), input, fft_length, Tcomplex=Tcomplex)
+    **_unknown: Never,
+) -> Output[Ucomplex]:
+    """`output` of `RFFT3D.create` in the current scope."""
+    if _unknown:
+        raise RFFT3D._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RFFT3D",
+                name,
+                input,
+                fft_length,
+                "Tcomplex",
+                as_dtype(Tcomplex),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RFFT3D._call(
+        name, (input, fft_length), {"Tcomplex": Tcomplex}, fast_path_error
+    )
+    return _result

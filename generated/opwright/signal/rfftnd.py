@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TComplex64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TComplex64,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -41,7 +51,7 @@ class RFFTNDInputs(OpInputs):
     Tcomplex: DType
 
 
-class RFFTND(Op, Generic[Tcomplex]):
+class RFFTND(TensorOp[Tcomplex]):
     """TensorFlow's `RFFTND`: `input`, `fft_length`, `axes` -> `output`.
 
     TensorFlow's own text: `RFFTND.tensorflow_doc()`.
@@ -62,9 +72,6 @@ class RFFTND(Op, Generic[Tcomplex]):
     @property
     def inputs(self) -> RFFTNDInputs:
         return RFFTNDInputs(self)
-
-    def as_output(self) -> Output[Tcomplex]:
-        return self.output
 
     @overload
     @staticmethod
@@ -109,12 +116,12 @@ class RFFTND(Op, Generic[Tcomplex]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RFFTND[Ucomplex] = RFFTND()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RFFTND[Ucomplex] = new(RFFTND)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RFFTND",
                     None,
                     input,
@@ -124,10 +131,10 @@ class RFFTND(Op, Generic[Tcomplex]):
                     as_dtype(Tcomplex),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, fft_length, axes), {"Tcomplex": Tcomplex}, refusal
+            scope, (input, fft_length, axes), {"Tcomplex": Tcomplex}, fast_path_error
         )
 
 
@@ -139,7 +146,7 @@ def rfftnd(
     *,
     Tcomplex: type[TComplex64] = TComplex64,
     name: str | None = None,
-) -> RFFTND[TComplex64]: ...
+) -> Output[TComplex64]: ...
 
 
 @overload
@@ -150,9 +157,10 @@ def rfftnd(
     *,
     Tcomplex: type[Ucomplex] | DTypeLike,
     name: str | None = None,
-) -> RFFTND[Ucomplex]: ...
+) -> Output[Ucomplex]: ...
 
 
+@explained
 def rfftnd(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
@@ -160,8 +168,29 @@ def rfftnd(
     *,
     Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
-) -> RFFTND[Ucomplex]:
-    """`RFFTND.create` in the current scope."""
-    return RFFTND.create(
-        Scope.current(name), input, fft_length, axes, Tcomplex=Tcomplex
+    **_unknown: Never,
+) -> Output[Ucomplex]:
+    """`output` of `RFFTND.create` in the current scope."""
+    if _unknown:
+        raise RFFTND._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Ucomplex]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RFFTND",
+                name,
+                input,
+                fft_length,
+                axes,
+                "Tcomplex",
+                as_dtype(Tcomplex),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RFFTND._call(
+        name, (input, fft_length, axes), {"Tcomplex": Tcomplex}, fast_path_error
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
         StringLike,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -39,7 +50,7 @@ class AddManySparseToTensorsMapInputs(OpInputs):
     shared_name: StringLike
 
 
-class AddManySparseToTensorsMap(Op):
+class AddManySparseToTensorsMap(TensorOp[TInt64]):
     """TensorFlow's `AddManySparseToTensorsMap`: `sparse_indices`, `sparse_values`,
     `sparse_shape` -> `sparse_handles`.
 
@@ -86,14 +97,11 @@ class AddManySparseToTensorsMap(Op):
     def inputs(self) -> AddManySparseToTensorsMapInputs:
         return AddManySparseToTensorsMapInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.sparse_handles
-
     @staticmethod
     def create(
         scope: Scope,
         sparse_indices: Operand[TInt64],
-        sparse_values: Operand[U],
+        sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
         *options: Options,
     ) -> AddManySparseToTensorsMap:
@@ -109,13 +117,13 @@ class AddManySparseToTensorsMap(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AddManySparseToTensorsMap = AddManySparseToTensorsMap()
+        op: AddManySparseToTensorsMap = new(AddManySparseToTensorsMap)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_handles = execute(
-                    context._context,
+                    context[CURRENT],
                     "AddManySparseToTensorsMap",
                     None,
                     sparse_indices,
@@ -127,13 +135,13 @@ class AddManySparseToTensorsMap(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (sparse_indices, sparse_values, sparse_shape),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,22 +149,45 @@ DEFAULTS = AddManySparseToTensorsMap.Options()
 MERGE = AddManySparseToTensorsMap.Options.merge
 
 
+@explained
 def add_many_sparse_to_tensors_map(
     sparse_indices: Operand[TInt64],
-    sparse_values: Operand[U],
+    sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> AddManySparseToTensorsMap:
-    """`AddManySparseToTensorsMap.create` in the current scope, with
-    AddManySparseToTensorsMap.Options as keywords.
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`sparse_handles` of `AddManySparseToTensorsMap.create` in the current scope,
+    with AddManySparseToTensorsMap.Options as keywords.
     """
-    return AddManySparseToTensorsMap.create(
-        Scope.current(name),
-        sparse_indices,
-        sparse_values,
-        sparse_shape,
-        AddManySparseToTensorsMap.Options(container=container, shared_name=shared_name),
+    if _unknown:
+        raise AddManySparseToTensorsMap._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AddManySparseToTensorsMap",
+                name,
+                sparse_indices,
+                sparse_values,
+                sparse_shape,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AddManySparseToTensorsMap._call(
+        name,
+        (sparse_indices, sparse_values, sparse_shape),
+        {"container": container, "shared_name": shared_name},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
         StringLike,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -39,7 +50,7 @@ class AddSparseToTensorsMapInputs(OpInputs):
     shared_name: StringLike
 
 
-class AddSparseToTensorsMap(Op):
+class AddSparseToTensorsMap(TensorOp[TInt64]):
     """TensorFlow's `AddSparseToTensorsMap`: `sparse_indices`, `sparse_values`,
     `sparse_shape` -> `sparse_handle`.
 
@@ -86,14 +97,11 @@ class AddSparseToTensorsMap(Op):
     def inputs(self) -> AddSparseToTensorsMapInputs:
         return AddSparseToTensorsMapInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.sparse_handle
-
     @staticmethod
     def create(
         scope: Scope,
         sparse_indices: Operand[TInt64],
-        sparse_values: Operand[U],
+        sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
         *options: Options,
     ) -> AddSparseToTensorsMap:
@@ -109,13 +117,13 @@ class AddSparseToTensorsMap(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AddSparseToTensorsMap = AddSparseToTensorsMap()
+        op: AddSparseToTensorsMap = new(AddSparseToTensorsMap)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "AddSparseToTensorsMap",
                     None,
                     sparse_indices,
@@ -127,13 +135,13 @@ class AddSparseToTensorsMap(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (sparse_indices, sparse_values, sparse_shape),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,22 +149,45 @@ DEFAULTS = AddSparseToTensorsMap.Options()
 MERGE = AddSparseToTensorsMap.Options.merge
 
 
+@explained
 def add_sparse_to_tensors_map(
     sparse_indices: Operand[TInt64],
-    sparse_values: Operand[U],
+    sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> AddSparseToTensorsMap:
-    """`AddSparseToTensorsMap.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`sparse_handle` of `AddSparseToTensorsMap.create` in the current scope, with
     AddSparseToTensorsMap.Options as keywords.
     """
-    return AddSparseToTensorsMap.create(
-        Scope.current(name),
-        sparse_indices,
-        sparse_values,
-        sparse_shape,
-        AddSparseToTensorsMap.Options(container=container, shared_name=shared_name),
+    if _unknown:
+        raise AddSparseToTensorsMap._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AddSparseToTensorsMap",
+                name,
+                sparse_indices,
+                sparse_values,
+                sparse_shape,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AddSparseToTensorsMap._call(
+        name,
+        (sparse_indices, sparse_values, sparse_shape),
+        {"container": container, "shared_name": shared_name},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["DenseCountSparseOutput", "dense_count_sparse_output"]
+__all__ = [
+    "DenseCountSparseOutput",
+    "DenseCountSparseOutputOutputs",
+    "dense_count_sparse_output",
+]
 
 U = TypeVar("U", bound="TIndex", default="AnyDType")
 OutputType = TypeVar(
@@ -45,6 +60,14 @@ class DenseCountSparseOutputInputs(OpInputs, Generic[UOutputType]):
     maxlength: int
     binary_output: bool
     output_type: DType
+
+
+class DenseCountSparseOutputOutputs(NamedTuple, Generic[OutputType]):
+    """Outputs of DenseCountSparseOutput, as `dense_count_sparse_output` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[OutputType]
+    output_dense_shape: Output[TInt64]
 
 
 class DenseCountSparseOutput(Op, Generic[OutputType]):
@@ -69,6 +92,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
     output_values: Output[OutputType]
     output_dense_shape: Output[TInt64]
     Inputs = DenseCountSparseOutputInputs
+    Outputs = DenseCountSparseOutputOutputs
 
     class Options(OpOptions):
         """Optional attributes of DenseCountSparseOutput.
@@ -120,13 +144,13 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DenseCountSparseOutput[UOutputType] = DenseCountSparseOutput()
+        op: DenseCountSparseOutput[UOutputType] = new(DenseCountSparseOutput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "DenseCountSparseOutput",
                     None,
                     values,
@@ -136,11 +160,11 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
                     "maxlength",
                     opts.maxlength,
                     "binary_output",
-                    binary_output,
+                    flags[binary_output],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (values, weights),
@@ -149,7 +173,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
                 "maxlength": opts.maxlength,
                 "binary_output": binary_output,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,22 +181,52 @@ DEFAULTS = DenseCountSparseOutput.Options()
 MERGE = DenseCountSparseOutput.Options.merge
 
 
+@explained
 def dense_count_sparse_output(
     values: Operand[U],
     weights: Operand[UOutputType],
     binary_output: bool,
     *,
-    minlength: int = default(-1),
-    maxlength: int = default(-1),
+    minlength: int = -1,
+    maxlength: int = -1,
     name: str | None = None,
-) -> DenseCountSparseOutput[UOutputType]:
-    """`DenseCountSparseOutput.create` in the current scope, with
+    **_unknown: Never,
+) -> DenseCountSparseOutputOutputs[UOutputType]:
+    """The outputs of `DenseCountSparseOutput.create` in the current scope, with
     DenseCountSparseOutput.Options as keywords.
     """
-    return DenseCountSparseOutput.create(
-        Scope.current(name),
-        values,
-        weights,
-        binary_output,
-        DenseCountSparseOutput.Options(minlength=minlength, maxlength=maxlength),
+    if _unknown:
+        raise DenseCountSparseOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: DenseCountSparseOutputOutputs[UOutputType]
+    if executing_eagerly():
+        try:
+            _result = DenseCountSparseOutputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "DenseCountSparseOutput",
+                    name,
+                    values,
+                    weights,
+                    "minlength",
+                    minlength,
+                    "maxlength",
+                    maxlength,
+                    "binary_output",
+                    flags[binary_output],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DenseCountSparseOutput._call(
+        name,
+        (values, weights),
+        {
+            "minlength": minlength,
+            "maxlength": maxlength,
+            "binary_output": binary_output,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TInt64,
         TString,
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
         TVariant,
     )
 
-__all__ = ["DeserializeSparse", "deserialize_sparse"]
+__all__ = ["DeserializeSparse", "DeserializeSparseOutputs", "deserialize_sparse"]
 
 Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
 UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
@@ -37,6 +46,14 @@ class DeserializeSparseInputs(OpInputs):
     serialized_sparse: Output[AnyDType]
     dtype: DType
     Tserialized: DType
+
+
+class DeserializeSparseOutputs(NamedTuple, Generic[Dtype]):
+    """Outputs of DeserializeSparse, as `deserialize_sparse` returns them."""
+
+    sparse_indices: Output[TInt64]
+    sparse_values: Output[Dtype]
+    sparse_shape: Output[TInt64]
 
 
 class DeserializeSparse(Op, Generic[Dtype]):
@@ -59,6 +76,7 @@ class DeserializeSparse(Op, Generic[Dtype]):
     sparse_values: Output[Dtype]
     sparse_shape: Output[TInt64]
     Inputs = DeserializeSparseInputs
+    Outputs = DeserializeSparseOutputs
 
     @property
     def inputs(self) -> DeserializeSparseInputs:
@@ -67,7 +85,7 @@ class DeserializeSparse(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        serialized_sparse: Operand[Userialized],
+        serialized_sparse: AnyOperand[Userialized],
         dtype: type[UDtype] | DTypeLike,
     ) -> DeserializeSparse[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -80,12 +98,12 @@ class DeserializeSparse(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DeserializeSparse[UDtype] = DeserializeSparse()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DeserializeSparse[UDtype] = new(DeserializeSparse)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "DeserializeSparse",
                     None,
                     serialized_sparse,
@@ -93,16 +111,40 @@ class DeserializeSparse(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (serialized_sparse,), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (serialized_sparse,), {"dtype": dtype}, fast_path_error)
 
 
+@explained
 def deserialize_sparse(
-    serialized_sparse: Operand[Userialized],
+    serialized_sparse: AnyOperand[Userialized],
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> DeserializeSparse[UDtype]:
-    """`DeserializeSparse.create` in the current scope."""
-    return DeserializeSparse.create(Scope.current(name), serialized_sparse, dtype)
+    **_unknown: Never,
+) -> DeserializeSparseOutputs[UDtype]:
+    """The outputs of `DeserializeSparse.create` in the current scope."""
+    if _unknown:
+        raise DeserializeSparse._unknown(_unknown)
+    fast_path_error = None
+    _result: DeserializeSparseOutputs[UDtype]
+    if executing_eagerly():
+        try:
+            _result = DeserializeSparseOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "DeserializeSparse",
+                    name,
+                    serialized_sparse,
+                    "dtype",
+                    as_dtype(dtype),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DeserializeSparse._call(
+        name, (serialized_sparse,), {"dtype": dtype}, fast_path_error
+    )
+    return _result

@@ -5,23 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TInt64,
         TNumber,
         TReal,
     )
 
-__all__ = ["SparseAdd", "sparse_add"]
+__all__ = ["SparseAdd", "SparseAddOutputs", "sparse_add"]
 
 T = TypeVar("T", bound="TNumber", default="AnyDType")
 U = TypeVar("U", bound="TNumber", default="AnyDType")
@@ -40,6 +50,14 @@ class SparseAddInputs(OpInputs, Generic[U]):
     thresh: Output[AnyDType]
     T: DType
     Treal: DType
+
+
+class SparseAddOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseAdd, as `sparse_add` returns them."""
+
+    sum_indices: Output[TInt64]
+    sum_values: Output[T]
+    sum_shape: Output[TInt64]
 
 
 class SparseAdd(Op, Generic[T]):
@@ -66,6 +84,7 @@ class SparseAdd(Op, Generic[T]):
     sum_values: Output[T]
     sum_shape: Output[TInt64]
     Inputs = SparseAddInputs
+    Outputs = SparseAddOutputs
 
     @property
     def inputs(self) -> SparseAddInputs[T]:
@@ -78,7 +97,7 @@ class SparseAdd(Op, Generic[T]):
         a_values: Operand[U],
         a_shape: Operand[TInt64],
         b_indices: Operand[TInt64],
-        b_values: Operand[U],
+        b_values: SameOperand[U],
         b_shape: Operand[TInt64],
         thresh: Operand[Ureal],
     ) -> SparseAdd[U]:
@@ -97,12 +116,12 @@ class SparseAdd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseAdd[U] = SparseAdd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseAdd[U] = new(SparseAdd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sum_indices, op.sum_values, op.sum_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseAdd",
                     None,
                     a_indices,
@@ -114,35 +133,57 @@ class SparseAdd(Op, Generic[T]):
                     thresh,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_add(
     a_indices: Operand[TInt64],
     a_values: Operand[U],
     a_shape: Operand[TInt64],
     b_indices: Operand[TInt64],
-    b_values: Operand[U],
+    b_values: SameOperand[U],
     b_shape: Operand[TInt64],
     thresh: Operand[Ureal],
     *,
     name: str | None = None,
-) -> SparseAdd[U]:
-    """`SparseAdd.create` in the current scope."""
-    return SparseAdd.create(
-        Scope.current(name),
-        a_indices,
-        a_values,
-        a_shape,
-        b_indices,
-        b_values,
-        b_shape,
-        thresh,
+    **_unknown: Never,
+) -> SparseAddOutputs[U]:
+    """The outputs of `SparseAdd.create` in the current scope."""
+    if _unknown:
+        raise SparseAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseAddOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseAddOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseAdd",
+                    name,
+                    a_indices,
+                    a_values,
+                    a_shape,
+                    b_indices,
+                    b_values,
+                    b_shape,
+                    thresh,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseAdd._call(
+        name,
+        (a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh),
+        {},
+        fast_path_error,
     )
+    return _result

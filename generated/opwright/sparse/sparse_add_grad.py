@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TNumber,
+    )
 
-__all__ = ["SparseAddGrad", "sparse_add_grad"]
+__all__ = ["SparseAddGrad", "SparseAddGradOutputs", "sparse_add_grad"]
 
 T = TypeVar("T", bound="TNumber", default="AnyDType")
 U = TypeVar("U", bound="TNumber", default="AnyDType")
@@ -27,6 +43,13 @@ class SparseAddGradInputs(OpInputs, Generic[U]):
     b_indices: Output[TInt64]
     sum_indices: Output[TInt64]
     T: DType
+
+
+class SparseAddGradOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseAddGrad, as `sparse_add_grad` returns them."""
+
+    a_val_grad: Output[T]
+    b_val_grad: Output[T]
 
 
 class SparseAddGrad(Op, Generic[T]):
@@ -48,6 +71,7 @@ class SparseAddGrad(Op, Generic[T]):
     a_val_grad: Output[T]
     b_val_grad: Output[T]
     Inputs = SparseAddGradInputs
+    Outputs = SparseAddGradOutputs
 
     @property
     def inputs(self) -> SparseAddGradInputs[T]:
@@ -73,12 +97,12 @@ class SparseAddGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseAddGrad[U] = SparseAddGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseAddGrad[U] = new(SparseAddGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.a_val_grad, op.b_val_grad = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseAddGrad",
                     None,
                     backprop_val_grad,
@@ -87,13 +111,17 @@ class SparseAddGrad(Op, Generic[T]):
                     sum_indices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (backprop_val_grad, a_indices, b_indices, sum_indices), {}, refusal
+            scope,
+            (backprop_val_grad, a_indices, b_indices, sum_indices),
+            {},
+            fast_path_error,
         )
 
 
+@explained
 def sparse_add_grad(
     backprop_val_grad: Operand[U],
     a_indices: Operand[TInt64],
@@ -101,8 +129,33 @@ def sparse_add_grad(
     sum_indices: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseAddGrad[U]:
-    """`SparseAddGrad.create` in the current scope."""
-    return SparseAddGrad.create(
-        Scope.current(name), backprop_val_grad, a_indices, b_indices, sum_indices
+    **_unknown: Never,
+) -> SparseAddGradOutputs[U]:
+    """The outputs of `SparseAddGrad.create` in the current scope."""
+    if _unknown:
+        raise SparseAddGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseAddGradOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseAddGradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseAddGrad",
+                    name,
+                    backprop_val_grad,
+                    a_indices,
+                    b_indices,
+                    sum_indices,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseAddGrad._call(
+        name,
+        (backprop_val_grad, a_indices, b_indices, sum_indices),
+        {},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -44,7 +56,7 @@ class SparseBincountInputs(OpInputs, Generic[U]):
     binary_output: bool
 
 
-class SparseBincount(Op, Generic[T]):
+class SparseBincount(TensorOp[T]):
     """TensorFlow's `SparseBincount`: `indices`, `values`, `dense_shape`, `size`,
     `weights` -> `output`.
 
@@ -87,16 +99,13 @@ class SparseBincount(Op, Generic[T]):
     def inputs(self) -> SparseBincountInputs[T]:
         return SparseBincountInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         indices: Operand[TInt64],
         values: Operand[Uidx],
         dense_shape: Operand[TInt64],
-        size: Operand[Uidx],
+        size: SameOperand[Uidx],
         weights: Operand[U],
         *options: Options,
     ) -> SparseBincount[U]:
@@ -114,13 +123,13 @@ class SparseBincount(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseBincount[U] = SparseBincount()
+        op: SparseBincount[U] = new(SparseBincount)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseBincount",
                     None,
                     indices,
@@ -132,13 +141,13 @@ class SparseBincount(Op, Generic[T]):
                     opts.binary_output,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices, values, dense_shape, size, weights),
             {"binary_output": opts.binary_output},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -146,25 +155,46 @@ DEFAULTS = SparseBincount.Options()
 MERGE = SparseBincount.Options.merge
 
 
+@explained
 def sparse_bincount(
     indices: Operand[TInt64],
     values: Operand[Uidx],
     dense_shape: Operand[TInt64],
-    size: Operand[Uidx],
+    size: SameOperand[Uidx],
     weights: Operand[U],
     *,
-    binary_output: bool = default(False),
+    binary_output: bool = False,
     name: str | None = None,
-) -> SparseBincount[U]:
-    """`SparseBincount.create` in the current scope, with SparseBincount.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseBincount.create` in the current scope, with
+    SparseBincount.Options as keywords.
     """
-    return SparseBincount.create(
-        Scope.current(name),
-        indices,
-        values,
-        dense_shape,
-        size,
-        weights,
-        SparseBincount.Options(binary_output=binary_output),
+    if _unknown:
+        raise SparseBincount._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseBincount",
+                name,
+                indices,
+                values,
+                dense_shape,
+                size,
+                weights,
+                "binary_output",
+                flags[binary_output],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseBincount._call(
+        name,
+        (indices, values, dense_shape, size, weights),
+        {"binary_output": binary_output},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TType,
+    )
 
-__all__ = ["SparseConcat", "sparse_concat"]
+__all__ = ["SparseConcat", "SparseConcatOutputs", "sparse_concat"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -30,6 +47,14 @@ class SparseConcatInputs(OpInputs, Generic[U]):
     concat_dim: int
     N: int
     T: DType
+
+
+class SparseConcatOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseConcat, as `sparse_concat` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[T]
+    output_shape: Output[TInt64]
 
 
 class SparseConcat(Op, Generic[T]):
@@ -50,6 +75,7 @@ class SparseConcat(Op, Generic[T]):
     output_values: Output[T]
     output_shape: Output[TInt64]
     Inputs = SparseConcatInputs
+    Outputs = SparseConcatOutputs
 
     @property
     def inputs(self) -> SparseConcatInputs[T]:
@@ -59,7 +85,7 @@ class SparseConcat(Op, Generic[T]):
     def create(
         scope: Scope,
         indices: Sequence[Operand[TInt64]],
-        values: Sequence[Operand[U]],
+        values: Sequence[AnyOperand[U]],
         shapes: Sequence[Operand[TInt64]],
         concat_dim: int,
     ) -> SparseConcat[U]:
@@ -75,12 +101,12 @@ class SparseConcat(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseConcat[U] = SparseConcat()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseConcat[U] = new(SparseConcat)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseConcat",
                     None,
                     indices,
@@ -90,20 +116,49 @@ class SparseConcat(Op, Generic[T]):
                     concat_dim,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (indices, values, shapes), {"concat_dim": concat_dim}, refusal
+            scope,
+            (indices, values, shapes),
+            {"concat_dim": concat_dim},
+            fast_path_error,
         )
 
 
+@explained
 def sparse_concat(
     indices: Sequence[Operand[TInt64]],
-    values: Sequence[Operand[U]],
+    values: Sequence[AnyOperand[U]],
     shapes: Sequence[Operand[TInt64]],
     concat_dim: int,
     *,
     name: str | None = None,
-) -> SparseConcat[U]:
-    """`SparseConcat.create` in the current scope."""
-    return SparseConcat.create(Scope.current(name), indices, values, shapes, concat_dim)
+    **_unknown: Never,
+) -> SparseConcatOutputs[U]:
+    """The outputs of `SparseConcat.create` in the current scope."""
+    if _unknown:
+        raise SparseConcat._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseConcatOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseConcatOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseConcat",
+                    name,
+                    indices,
+                    values,
+                    shapes,
+                    "concat_dim",
+                    concat_dim,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseConcat._call(
+        name, (indices, values, shapes), {"concat_dim": concat_dim}, fast_path_error
+    )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -24,7 +35,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["SparseCountSparseOutput", "sparse_count_sparse_output"]
+__all__ = [
+    "SparseCountSparseOutput",
+    "SparseCountSparseOutputOutputs",
+    "sparse_count_sparse_output",
+]
 
 U = TypeVar("U", bound="TIndex", default="AnyDType")
 OutputType = TypeVar(
@@ -49,6 +64,14 @@ class SparseCountSparseOutputInputs(OpInputs, Generic[UOutputType]):
     output_type: DType
 
 
+class SparseCountSparseOutputOutputs(NamedTuple, Generic[OutputType]):
+    """Outputs of SparseCountSparseOutput, as `sparse_count_sparse_output` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[OutputType]
+    output_dense_shape: Output[TInt64]
+
+
 class SparseCountSparseOutput(Op, Generic[OutputType]):
     """TensorFlow's `SparseCountSparseOutput`: `indices`, `values`, `dense_shape`,
     `weights` -> `output_indices`, `output_values`, `output_dense_shape`.
@@ -71,6 +94,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
     output_values: Output[OutputType]
     output_dense_shape: Output[TInt64]
     Inputs = SparseCountSparseOutputInputs
+    Outputs = SparseCountSparseOutputOutputs
 
     class Options(OpOptions):
         """Optional attributes of SparseCountSparseOutput.
@@ -126,13 +150,13 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseCountSparseOutput[UOutputType] = SparseCountSparseOutput()
+        op: SparseCountSparseOutput[UOutputType] = new(SparseCountSparseOutput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseCountSparseOutput",
                     None,
                     indices,
@@ -144,11 +168,11 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                     "maxlength",
                     opts.maxlength,
                     "binary_output",
-                    binary_output,
+                    flags[binary_output],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices, values, dense_shape, weights),
@@ -157,7 +181,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                 "maxlength": opts.maxlength,
                 "binary_output": binary_output,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -165,6 +189,7 @@ DEFAULTS = SparseCountSparseOutput.Options()
 MERGE = SparseCountSparseOutput.Options.merge
 
 
+@explained
 def sparse_count_sparse_output(
     indices: Operand[TInt64],
     values: Operand[U],
@@ -172,19 +197,48 @@ def sparse_count_sparse_output(
     weights: Operand[UOutputType],
     binary_output: bool,
     *,
-    minlength: int = default(-1),
-    maxlength: int = default(-1),
+    minlength: int = -1,
+    maxlength: int = -1,
     name: str | None = None,
-) -> SparseCountSparseOutput[UOutputType]:
-    """`SparseCountSparseOutput.create` in the current scope, with
+    **_unknown: Never,
+) -> SparseCountSparseOutputOutputs[UOutputType]:
+    """The outputs of `SparseCountSparseOutput.create` in the current scope, with
     SparseCountSparseOutput.Options as keywords.
     """
-    return SparseCountSparseOutput.create(
-        Scope.current(name),
-        indices,
-        values,
-        dense_shape,
-        weights,
-        binary_output,
-        SparseCountSparseOutput.Options(minlength=minlength, maxlength=maxlength),
+    if _unknown:
+        raise SparseCountSparseOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseCountSparseOutputOutputs[UOutputType]
+    if executing_eagerly():
+        try:
+            _result = SparseCountSparseOutputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseCountSparseOutput",
+                    name,
+                    indices,
+                    values,
+                    dense_shape,
+                    weights,
+                    "minlength",
+                    minlength,
+                    "maxlength",
+                    maxlength,
+                    "binary_output",
+                    flags[binary_output],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseCountSparseOutput._call(
+        name,
+        (indices, values, dense_shape, weights),
+        {
+            "minlength": minlength,
+            "maxlength": maxlength,
+            "binary_output": binary_output,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
         Operand,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
         TString,
     )
 
-__all__ = ["SparseCross", "sparse_cross"]
+__all__ = ["SparseCross", "SparseCrossOutputs", "sparse_cross"]
 
 OutType = TypeVar("OutType", bound="TInt64 | TString", default="AnyDType")
 UOutType = TypeVar("UOutType", bound="TInt64 | TString", default="AnyDType")
@@ -45,6 +56,14 @@ class SparseCrossInputs(OpInputs):
     dense_types: tuple[DType, ...]
     out_type: DType
     internal_type: DType
+
+
+class SparseCrossOutputs(NamedTuple, Generic[OutType]):
+    """Outputs of SparseCross, as `sparse_cross` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[OutType]
+    output_shape: Output[TInt64]
 
 
 class SparseCross(Op, Generic[OutType]):
@@ -69,6 +88,7 @@ class SparseCross(Op, Generic[OutType]):
     output_values: Output[OutType]
     output_shape: Output[TInt64]
     Inputs = SparseCrossInputs
+    Outputs = SparseCrossOutputs
 
     @property
     def inputs(self) -> SparseCrossInputs:
@@ -78,9 +98,9 @@ class SparseCross(Op, Generic[OutType]):
     def create(
         scope: Scope,
         indices: Sequence[Operand[TInt64]],
-        values: Sequence[Operand[AnyDType]],
+        values: Sequence[AnyOperand[AnyDType]],
         shapes: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
+        dense_inputs: Sequence[AnyOperand[AnyDType]],
         hashed_output: bool,
         num_buckets: int,
         hash_key: int,
@@ -104,12 +124,12 @@ class SparseCross(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseCross[UOutType] = SparseCross()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseCross[UOutType] = new(SparseCross)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseCross",
                     None,
                     indices,
@@ -117,7 +137,7 @@ class SparseCross(Op, Generic[OutType]):
                     shapes,
                     dense_inputs,
                     "hashed_output",
-                    hashed_output,
+                    flags[hashed_output],
                     "num_buckets",
                     num_buckets,
                     "hash_key",
@@ -128,8 +148,8 @@ class SparseCross(Op, Generic[OutType]):
                     as_dtype(internal_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices, values, shapes, dense_inputs),
@@ -140,15 +160,16 @@ class SparseCross(Op, Generic[OutType]):
                 "out_type": out_type,
                 "internal_type": internal_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_cross(
     indices: Sequence[Operand[TInt64]],
-    values: Sequence[Operand[AnyDType]],
+    values: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
+    dense_inputs: Sequence[AnyOperand[AnyDType]],
     hashed_output: bool,
     num_buckets: int,
     hash_key: int,
@@ -156,17 +177,49 @@ def sparse_cross(
     internal_type: type[TInt64 | TString] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseCross[UOutType]:
-    """`SparseCross.create` in the current scope."""
-    return SparseCross.create(
-        Scope.current(name),
-        indices,
-        values,
-        shapes,
-        dense_inputs,
-        hashed_output,
-        num_buckets,
-        hash_key,
-        out_type,
-        internal_type,
+    **_unknown: Never,
+) -> SparseCrossOutputs[UOutType]:
+    """The outputs of `SparseCross.create` in the current scope."""
+    if _unknown:
+        raise SparseCross._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseCrossOutputs[UOutType]
+    if executing_eagerly():
+        try:
+            _result = SparseCrossOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseCross",
+                    name,
+                    indices,
+                    values,
+                    shapes,
+                    dense_inputs,
+                    "hashed_output",
+                    flags[hashed_output],
+                    "num_buckets",
+                    num_buckets,
+                    "hash_key",
+                    hash_key,
+                    "out_type",
+                    as_dtype(out_type),
+                    "internal_type",
+                    as_dtype(internal_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseCross._call(
+        name,
+        (indices, values, shapes, dense_inputs),
+        {
+            "hashed_output": hashed_output,
+            "num_buckets": num_buckets,
+            "hash_key": hash_key,
+            "out_type": out_type,
+            "internal_type": internal_type,
+        },
+        fast_path_error,
     )
+    return _result

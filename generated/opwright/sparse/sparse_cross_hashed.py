@@ -5,16 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TInt64
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TBool,
+        TInt64,
+    )
 
-__all__ = ["SparseCrossHashed", "sparse_cross_hashed"]
+__all__ = ["SparseCrossHashed", "SparseCrossHashedOutputs", "sparse_cross_hashed"]
 
 
 class SparseCrossHashedInputs(OpInputs):
@@ -30,6 +48,14 @@ class SparseCrossHashedInputs(OpInputs):
     N: int
     sparse_types: tuple[DType, ...]
     dense_types: tuple[DType, ...]
+
+
+class SparseCrossHashedOutputs(NamedTuple):
+    """Outputs of SparseCrossHashed, as `sparse_cross_hashed` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[TInt64]
+    output_shape: Output[TInt64]
 
 
 class SparseCrossHashed(Op):
@@ -51,6 +77,7 @@ class SparseCrossHashed(Op):
     output_values: Output[TInt64]
     output_shape: Output[TInt64]
     Inputs = SparseCrossHashedInputs
+    Outputs = SparseCrossHashedOutputs
 
     @property
     def inputs(self) -> SparseCrossHashedInputs:
@@ -60,9 +87,9 @@ class SparseCrossHashed(Op):
     def create(
         scope: Scope,
         indices: Sequence[Operand[TInt64]],
-        values: Sequence[Operand[AnyDType]],
+        values: Sequence[AnyOperand[AnyDType]],
         shapes: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
+        dense_inputs: Sequence[AnyOperand[AnyDType]],
         num_buckets: Operand[TInt64],
         strong_hash: Operand[TBool],
         salt: Operand[TInt64],
@@ -82,12 +109,12 @@ class SparseCrossHashed(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseCrossHashed = SparseCrossHashed()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseCrossHashed = new(SparseCrossHashed)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseCrossHashed",
                     None,
                     indices,
@@ -99,35 +126,57 @@ class SparseCrossHashed(Op):
                     salt,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices, values, shapes, dense_inputs, num_buckets, strong_hash, salt),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_cross_hashed(
     indices: Sequence[Operand[TInt64]],
-    values: Sequence[Operand[AnyDType]],
+    values: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
+    dense_inputs: Sequence[AnyOperand[AnyDType]],
     num_buckets: Operand[TInt64],
     strong_hash: Operand[TBool],
     salt: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseCrossHashed:
-    """`SparseCrossHashed.create` in the current scope."""
-    return SparseCrossHashed.create(
-        Scope.current(name),
-        indices,
-        values,
-        shapes,
-        dense_inputs,
-        num_buckets,
-        strong_hash,
-        salt,
+    **_unknown: Never,
+) -> SparseCrossHashedOutputs:
+    """The outputs of `SparseCrossHashed.create` in the current scope."""
+    if _unknown:
+        raise SparseCrossHashed._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseCrossHashedOutputs
+    if executing_eagerly():
+        try:
+            _result = SparseCrossHashedOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseCrossHashed",
+                    name,
+                    indices,
+                    values,
+                    shapes,
+                    dense_inputs,
+                    num_buckets,
+                    strong_hash,
+                    salt,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseCrossHashed._call(
+        name,
+        (indices, values, shapes, dense_inputs, num_buckets, strong_hash, salt),
+        {},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        StringOperand,
+        TInt64,
+        TString,
+    )
 
-__all__ = ["SparseCrossV2", "sparse_cross_v2"]
+__all__ = ["SparseCrossV2", "SparseCrossV2Outputs", "sparse_cross_v2"]
 
 
 class SparseCrossV2Inputs(OpInputs):
@@ -28,6 +47,14 @@ class SparseCrossV2Inputs(OpInputs):
     N: int
     sparse_types: tuple[DType, ...]
     dense_types: tuple[DType, ...]
+
+
+class SparseCrossV2Outputs(NamedTuple):
+    """Outputs of SparseCrossV2, as `sparse_cross_v2` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[TString]
+    output_shape: Output[TInt64]
 
 
 class SparseCrossV2(Op):
@@ -48,6 +75,7 @@ class SparseCrossV2(Op):
     output_values: Output[TString]
     output_shape: Output[TInt64]
     Inputs = SparseCrossV2Inputs
+    Outputs = SparseCrossV2Outputs
 
     @property
     def inputs(self) -> SparseCrossV2Inputs:
@@ -57,10 +85,10 @@ class SparseCrossV2(Op):
     def create(
         scope: Scope,
         indices: Sequence[Operand[TInt64]],
-        values: Sequence[Operand[AnyDType]],
+        values: Sequence[AnyOperand[AnyDType]],
         shapes: Sequence[Operand[TInt64]],
-        dense_inputs: Sequence[Operand[AnyDType]],
-        sep: Operand[TString],
+        dense_inputs: Sequence[AnyOperand[AnyDType]],
+        sep: StringOperand,
     ) -> SparseCrossV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -75,12 +103,12 @@ class SparseCrossV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseCrossV2 = SparseCrossV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseCrossV2 = new(SparseCrossV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseCrossV2",
                     None,
                     indices,
@@ -90,23 +118,47 @@ class SparseCrossV2(Op):
                     sep,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (indices, values, shapes, dense_inputs, sep), {}, refusal
+            scope, (indices, values, shapes, dense_inputs, sep), {}, fast_path_error
         )
 
 
+@explained
 def sparse_cross_v2(
     indices: Sequence[Operand[TInt64]],
-    values: Sequence[Operand[AnyDType]],
+    values: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[Operand[TInt64]],
-    dense_inputs: Sequence[Operand[AnyDType]],
-    sep: Operand[TString],
+    dense_inputs: Sequence[AnyOperand[AnyDType]],
+    sep: StringOperand,
     *,
     name: str | None = None,
-) -> SparseCrossV2:
-    """`SparseCrossV2.create` in the current scope."""
-    return SparseCrossV2.create(
-        Scope.current(name), indices, values, shapes, dense_inputs, sep
+    **_unknown: Never,
+) -> SparseCrossV2Outputs:
+    """The outputs of `SparseCrossV2.create` in the current scope."""
+    if _unknown:
+        raise SparseCrossV2._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseCrossV2Outputs
+    if executing_eagerly():
+        try:
+            _result = SparseCrossV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseCrossV2",
+                    name,
+                    indices,
+                    values,
+                    shapes,
+                    dense_inputs,
+                    sep,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseCrossV2._call(
+        name, (indices, values, shapes, dense_inputs, sep), {}, fast_path_error
     )
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInt64,
+        TNumber,
+    )
 
 __all__ = ["SparseDenseCwiseMul", "sparse_dense_cwise_mul"]
 
@@ -29,7 +46,7 @@ class SparseDenseCwiseMulInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SparseDenseCwiseMul(Op, Generic[T]):
+class SparseDenseCwiseMul(TensorOp[T]):
     """TensorFlow's `SparseDenseCwiseMul`: `sp_indices`, `sp_values`, `sp_shape`,
     `dense` -> `output`.
 
@@ -51,16 +68,13 @@ class SparseDenseCwiseMul(Op, Generic[T]):
     def inputs(self) -> SparseDenseCwiseMulInputs[T]:
         return SparseDenseCwiseMulInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         sp_indices: Operand[TInt64],
         sp_values: Operand[U],
         sp_shape: Operand[TInt64],
-        dense: Operand[U],
+        dense: SameOperand[U],
     ) -> SparseDenseCwiseMul[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -74,12 +88,12 @@ class SparseDenseCwiseMul(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseDenseCwiseMul[U] = SparseDenseCwiseMul()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseDenseCwiseMul[U] = new(SparseDenseCwiseMul)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseDenseCwiseMul",
                     None,
                     sp_indices,
@@ -88,20 +102,43 @@ class SparseDenseCwiseMul(Op, Generic[T]):
                     dense,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (sp_indices, sp_values, sp_shape, dense), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (sp_indices, sp_values, sp_shape, dense), {}, fast_path_error
+        )
 
 
+@explained
 def sparse_dense_cwise_mul(
     sp_indices: Operand[TInt64],
     sp_values: Operand[U],
     sp_shape: Operand[TInt64],
-    dense: Operand[U],
+    dense: SameOperand[U],
     *,
     name: str | None = None,
-) -> SparseDenseCwiseMul[U]:
-    """`SparseDenseCwiseMul.create` in the current scope."""
-    return SparseDenseCwiseMul.create(
-        Scope.current(name), sp_indices, sp_values, sp_shape, dense
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseDenseCwiseMul.create` in the current scope."""
+    if _unknown:
+        raise SparseDenseCwiseMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseDenseCwiseMul",
+                name,
+                sp_indices,
+                sp_values,
+                sp_shape,
+                dense,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseDenseCwiseMul._call(
+        name, (sp_indices, sp_values, sp_shape, dense), {}, fast_path_error
     )
+    return _result

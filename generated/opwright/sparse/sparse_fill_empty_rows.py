@@ -5,23 +5,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
+        SameAnyOperand,
         TBool,
         TInt64,
         TType,
     )
 
-__all__ = ["SparseFillEmptyRows", "sparse_fill_empty_rows"]
+__all__ = [
+    "SparseFillEmptyRows",
+    "SparseFillEmptyRowsOutputs",
+    "sparse_fill_empty_rows",
+]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -35,6 +50,15 @@ class SparseFillEmptyRowsInputs(OpInputs, Generic[U]):
     dense_shape: Output[TInt64]
     default_value: Output[U]
     T: DType
+
+
+class SparseFillEmptyRowsOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseFillEmptyRows, as `sparse_fill_empty_rows` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[T]
+    empty_row_indicator: Output[TBool]
+    reverse_index_map: Output[TInt64]
 
 
 class SparseFillEmptyRows(Op, Generic[T]):
@@ -63,6 +87,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
     empty_row_indicator: Output[TBool]
     reverse_index_map: Output[TInt64]
     Inputs = SparseFillEmptyRowsInputs
+    Outputs = SparseFillEmptyRowsOutputs
 
     @property
     def inputs(self) -> SparseFillEmptyRowsInputs[T]:
@@ -72,9 +97,9 @@ class SparseFillEmptyRows(Op, Generic[T]):
     def create(
         scope: Scope,
         indices: Operand[TInt64],
-        values: Operand[U],
+        values: AnyOperand[U],
         dense_shape: Operand[TInt64],
-        default_value: Operand[U],
+        default_value: SameAnyOperand[U],
     ) -> SparseFillEmptyRows[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -88,17 +113,17 @@ class SparseFillEmptyRows(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseFillEmptyRows[U] = SparseFillEmptyRows()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseFillEmptyRows[U] = new(SparseFillEmptyRows)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.output_indices,
                     op.output_values,
                     op.empty_row_indicator,
                     op.reverse_index_map,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseFillEmptyRows",
                     None,
                     indices,
@@ -107,22 +132,45 @@ class SparseFillEmptyRows(Op, Generic[T]):
                     default_value,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (indices, values, dense_shape, default_value), {}, refusal
+            scope, (indices, values, dense_shape, default_value), {}, fast_path_error
         )
 
 
+@explained
 def sparse_fill_empty_rows(
     indices: Operand[TInt64],
-    values: Operand[U],
+    values: AnyOperand[U],
     dense_shape: Operand[TInt64],
-    default_value: Operand[U],
+    default_value: SameAnyOperand[U],
     *,
     name: str | None = None,
-) -> SparseFillEmptyRows[U]:
-    """`SparseFillEmptyRows.create` in the current scope."""
-    return SparseFillEmptyRows.create(
-        Scope.current(name), indices, values, dense_shape, default_value
+    **_unknown: Never,
+) -> SparseFillEmptyRowsOutputs[U]:
+    """The outputs of `SparseFillEmptyRows.create` in the current scope."""
+    if _unknown:
+        raise SparseFillEmptyRows._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseFillEmptyRowsOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseFillEmptyRowsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseFillEmptyRows",
+                    name,
+                    indices,
+                    values,
+                    dense_shape,
+                    default_value,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseFillEmptyRows._call(
+        name, (indices, values, dense_shape, default_value), {}, fast_path_error
     )
+    return _result

@@ -5,15 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TType,
+    )
 
-__all__ = ["SparseFillEmptyRowsGrad", "sparse_fill_empty_rows_grad"]
+__all__ = [
+    "SparseFillEmptyRowsGrad",
+    "SparseFillEmptyRowsGradOutputs",
+    "sparse_fill_empty_rows_grad",
+]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -25,6 +46,13 @@ class SparseFillEmptyRowsGradInputs(OpInputs, Generic[U]):
     reverse_index_map: Output[TInt64]
     grad_values: Output[U]
     T: DType
+
+
+class SparseFillEmptyRowsGradOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseFillEmptyRowsGrad, as `sparse_fill_empty_rows_grad` returns them."""
+
+    d_values: Output[T]
+    d_default_value: Output[T]
 
 
 class SparseFillEmptyRowsGrad(Op, Generic[T]):
@@ -43,6 +71,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
     d_values: Output[T]
     d_default_value: Output[T]
     Inputs = SparseFillEmptyRowsGradInputs
+    Outputs = SparseFillEmptyRowsGradOutputs
 
     @property
     def inputs(self) -> SparseFillEmptyRowsGradInputs[T]:
@@ -50,7 +79,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, reverse_index_map: Operand[TInt64], grad_values: Operand[U]
+        scope: Scope, reverse_index_map: Operand[TInt64], grad_values: AnyOperand[U]
     ) -> SparseFillEmptyRowsGrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -62,30 +91,51 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseFillEmptyRowsGrad[U] = SparseFillEmptyRowsGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseFillEmptyRowsGrad[U] = new(SparseFillEmptyRowsGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.d_values, op.d_default_value = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseFillEmptyRowsGrad",
                     None,
                     reverse_index_map,
                     grad_values,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (reverse_index_map, grad_values), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (reverse_index_map, grad_values), {}, fast_path_error)
 
 
+@explained
 def sparse_fill_empty_rows_grad(
     reverse_index_map: Operand[TInt64],
-    grad_values: Operand[U],
+    grad_values: AnyOperand[U],
     *,
     name: str | None = None,
-) -> SparseFillEmptyRowsGrad[U]:
-    """`SparseFillEmptyRowsGrad.create` in the current scope."""
-    return SparseFillEmptyRowsGrad.create(
-        Scope.current(name), reverse_index_map, grad_values
+    **_unknown: Never,
+) -> SparseFillEmptyRowsGradOutputs[U]:
+    """The outputs of `SparseFillEmptyRowsGrad.create` in the current scope."""
+    if _unknown:
+        raise SparseFillEmptyRowsGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseFillEmptyRowsGradOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseFillEmptyRowsGradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseFillEmptyRowsGrad",
+                    name,
+                    reverse_index_map,
+                    grad_values,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseFillEmptyRowsGrad._call(
+        name, (reverse_index_map, grad_values), {}, fast_path_error
     )
+    return _result

@@ -5,21 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TBfloat16,
-        TFloat32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TBfloat16
     from typing_extensions import Self
 
 __all__ = ["SparseMatMul", "sparse_mat_mul"]
@@ -41,7 +46,7 @@ class SparseMatMulInputs(OpInputs):
     Tb: DType
 
 
-class SparseMatMul(Op):
+class SparseMatMul(TensorOp[TFloat32]):
     """TensorFlow's `SparseMatMul`: `a`, `b` -> `product`.
 
     TensorFlow's own text: `SparseMatMul.tensorflow_doc()`.
@@ -106,9 +111,6 @@ class SparseMatMul(Op):
     def inputs(self) -> SparseMatMulInputs:
         return SparseMatMulInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.product
-
     @staticmethod
     def create(
         scope: Scope, a: Operand[Ua], b: Operand[Ub], *options: Options
@@ -124,13 +126,13 @@ class SparseMatMul(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatMul = SparseMatMul()
+        op: SparseMatMul = new(SparseMatMul)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.product = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatMul",
                     None,
                     a,
@@ -145,8 +147,8 @@ class SparseMatMul(Op):
                     opts.b_is_sparse,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b),
@@ -156,7 +158,7 @@ class SparseMatMul(Op):
                 "a_is_sparse": opts.a_is_sparse,
                 "b_is_sparse": opts.b_is_sparse,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -164,27 +166,54 @@ DEFAULTS = SparseMatMul.Options()
 MERGE = SparseMatMul.Options.merge
 
 
+@explained
 def sparse_mat_mul(
     a: Operand[Ua],
     b: Operand[Ub],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    a_is_sparse: bool = default(False),
-    b_is_sparse: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    a_is_sparse: bool = False,
+    b_is_sparse: bool = False,
     name: str | None = None,
-) -> SparseMatMul:
-    """`SparseMatMul.create` in the current scope, with SparseMatMul.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`product` of `SparseMatMul.create` in the current scope, with
+    SparseMatMul.Options as keywords.
     """
-    return SparseMatMul.create(
-        Scope.current(name),
-        a,
-        b,
-        SparseMatMul.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            a_is_sparse=a_is_sparse,
-            b_is_sparse=b_is_sparse,
-        ),
+    if _unknown:
+        raise SparseMatMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatMul",
+                name,
+                a,
+                b,
+                "transpose_a",
+                flags[transpose_a],
+                "transpose_b",
+                flags[transpose_b],
+                "a_is_sparse",
+                flags[a_is_sparse],
+                "b_is_sparse",
+                flags[b_is_sparse],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatMul._call(
+        name,
+        (a, b),
+        {
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "a_is_sparse": a_is_sparse,
+            "b_is_sparse": b_is_sparse,
+        },
+        fast_path_error,
     )
+    return _result

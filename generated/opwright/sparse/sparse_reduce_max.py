@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -40,7 +51,7 @@ class SparseReduceMaxInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SparseReduceMax(Op, Generic[T]):
+class SparseReduceMax(TensorOp[T]):
     """TensorFlow's `SparseReduceMax`: `input_indices`, `input_values`,
     `input_shape`, `reduction_axes` -> `output`.
 
@@ -82,9 +93,6 @@ class SparseReduceMax(Op, Generic[T]):
     def inputs(self) -> SparseReduceMaxInputs[T]:
         return SparseReduceMaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -107,13 +115,13 @@ class SparseReduceMax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseReduceMax[U] = SparseReduceMax()
+        op: SparseReduceMax[U] = new(SparseReduceMax)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseReduceMax",
                     None,
                     input_indices,
@@ -124,13 +132,13 @@ class SparseReduceMax(Op, Generic[T]):
                     opts.keep_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_indices, input_values, input_shape, reduction_axes),
             {"keep_dims": opts.keep_dims},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,23 +146,44 @@ DEFAULTS = SparseReduceMax.Options()
 MERGE = SparseReduceMax.Options.merge
 
 
+@explained
 def sparse_reduce_max(
     input_indices: Operand[TInt64],
     input_values: Operand[U],
     input_shape: Operand[TInt64],
     reduction_axes: Operand[TInt32],
     *,
-    keep_dims: bool = default(False),
+    keep_dims: bool = False,
     name: str | None = None,
-) -> SparseReduceMax[U]:
-    """`SparseReduceMax.create` in the current scope, with SparseReduceMax.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseReduceMax.create` in the current scope, with
+    SparseReduceMax.Options as keywords.
     """
-    return SparseReduceMax.create(
-        Scope.current(name),
-        input_indices,
-        input_values,
-        input_shape,
-        reduction_axes,
-        SparseReduceMax.Options(keep_dims=keep_dims),
+    if _unknown:
+        raise SparseReduceMax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseReduceMax",
+                name,
+                input_indices,
+                input_values,
+                input_shape,
+                reduction_axes,
+                "keep_dims",
+                flags[keep_dims],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseReduceMax._call(
+        name,
+        (input_indices, input_values, input_shape, reduction_axes),
+        {"keep_dims": keep_dims},
+        fast_path_error,
     )
+    return _result

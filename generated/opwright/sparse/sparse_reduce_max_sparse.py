@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -23,7 +34,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["SparseReduceMaxSparse", "sparse_reduce_max_sparse"]
+__all__ = [
+    "SparseReduceMaxSparse",
+    "SparseReduceMaxSparseOutputs",
+    "sparse_reduce_max_sparse",
+]
 
 T = TypeVar("T", bound="TReal", default="AnyDType")
 U = TypeVar("U", bound="TReal", default="AnyDType")
@@ -38,6 +53,14 @@ class SparseReduceMaxSparseInputs(OpInputs, Generic[U]):
     reduction_axes: Output[TInt32]
     keep_dims: bool
     T: DType
+
+
+class SparseReduceMaxSparseOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseReduceMaxSparse, as `sparse_reduce_max_sparse` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[T]
+    output_shape: Output[TInt64]
 
 
 class SparseReduceMaxSparse(Op, Generic[T]):
@@ -62,6 +85,7 @@ class SparseReduceMaxSparse(Op, Generic[T]):
     output_values: Output[T]
     output_shape: Output[TInt64]
     Inputs = SparseReduceMaxSparseInputs
+    Outputs = SparseReduceMaxSparseOutputs
 
     class Options(OpOptions):
         """Optional attributes of SparseReduceMaxSparse.
@@ -109,13 +133,13 @@ class SparseReduceMaxSparse(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseReduceMaxSparse[U] = SparseReduceMaxSparse()
+        op: SparseReduceMaxSparse[U] = new(SparseReduceMaxSparse)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseReduceMaxSparse",
                     None,
                     input_indices,
@@ -126,13 +150,13 @@ class SparseReduceMaxSparse(Op, Generic[T]):
                     opts.keep_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_indices, input_values, input_shape, reduction_axes),
             {"keep_dims": opts.keep_dims},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,23 +164,46 @@ DEFAULTS = SparseReduceMaxSparse.Options()
 MERGE = SparseReduceMaxSparse.Options.merge
 
 
+@explained
 def sparse_reduce_max_sparse(
     input_indices: Operand[TInt64],
     input_values: Operand[U],
     input_shape: Operand[TInt64],
     reduction_axes: Operand[TInt32],
     *,
-    keep_dims: bool = default(False),
+    keep_dims: bool = False,
     name: str | None = None,
-) -> SparseReduceMaxSparse[U]:
-    """`SparseReduceMaxSparse.create` in the current scope, with
+    **_unknown: Never,
+) -> SparseReduceMaxSparseOutputs[U]:
+    """The outputs of `SparseReduceMaxSparse.create` in the current scope, with
     SparseReduceMaxSparse.Options as keywords.
     """
-    return SparseReduceMaxSparse.create(
-        Scope.current(name),
-        input_indices,
-        input_values,
-        input_shape,
-        reduction_axes,
-        SparseReduceMaxSparse.Options(keep_dims=keep_dims),
+    if _unknown:
+        raise SparseReduceMaxSparse._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseReduceMaxSparseOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseReduceMaxSparseOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseReduceMaxSparse",
+                    name,
+                    input_indices,
+                    input_values,
+                    input_shape,
+                    reduction_axes,
+                    "keep_dims",
+                    flags[keep_dims],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseReduceMaxSparse._call(
+        name,
+        (input_indices, input_values, input_shape, reduction_axes),
+        {"keep_dims": keep_dims},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TType,
+    )
 
-__all__ = ["SparseReorder", "sparse_reorder"]
+__all__ = ["SparseReorder", "SparseReorderOutputs", "sparse_reorder"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -26,6 +43,13 @@ class SparseReorderInputs(OpInputs, Generic[U]):
     input_values: Output[U]
     input_shape: Output[TInt64]
     T: DType
+
+
+class SparseReorderOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseReorder, as `sparse_reorder` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[T]
 
 
 class SparseReorder(Op, Generic[T]):
@@ -44,6 +68,7 @@ class SparseReorder(Op, Generic[T]):
     output_indices: Output[TInt64]
     output_values: Output[T]
     Inputs = SparseReorderInputs
+    Outputs = SparseReorderOutputs
 
     @property
     def inputs(self) -> SparseReorderInputs[T]:
@@ -53,7 +78,7 @@ class SparseReorder(Op, Generic[T]):
     def create(
         scope: Scope,
         input_indices: Operand[TInt64],
-        input_values: Operand[U],
+        input_values: AnyOperand[U],
         input_shape: Operand[TInt64],
     ) -> SparseReorder[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -67,12 +92,12 @@ class SparseReorder(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseReorder[U] = SparseReorder()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseReorder[U] = new(SparseReorder)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseReorder",
                     None,
                     input_indices,
@@ -80,19 +105,43 @@ class SparseReorder(Op, Generic[T]):
                     input_shape,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input_indices, input_values, input_shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input_indices, input_values, input_shape), {}, fast_path_error
+        )
 
 
+@explained
 def sparse_reorder(
     input_indices: Operand[TInt64],
-    input_values: Operand[U],
+    input_values: AnyOperand[U],
     input_shape: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseReorder[U]:
-    """`SparseReorder.create` in the current scope."""
-    return SparseReorder.create(
-        Scope.current(name), input_indices, input_values, input_shape
+    **_unknown: Never,
+) -> SparseReorderOutputs[U]:
+    """The outputs of `SparseReorder.create` in the current scope."""
+    if _unknown:
+        raise SparseReorder._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseReorderOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseReorderOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseReorder",
+                    name,
+                    input_indices,
+                    input_values,
+                    input_shape,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseReorder._call(
+        name, (input_indices, input_values, input_shape), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64
+    from opwright_runtime.gencode import Operand, Output, TInt64
 
-__all__ = ["SparseReshape", "sparse_reshape"]
+__all__ = ["SparseReshape", "SparseReshapeOutputs", "sparse_reshape"]
 
 
 class SparseReshapeInputs(OpInputs):
@@ -21,6 +31,13 @@ class SparseReshapeInputs(OpInputs):
     input_indices: Output[TInt64]
     input_shape: Output[TInt64]
     new_shape: Output[TInt64]
+
+
+class SparseReshapeOutputs(NamedTuple):
+    """Outputs of SparseReshape, as `sparse_reshape` returns them."""
+
+    output_indices: Output[TInt64]
+    output_shape: Output[TInt64]
 
 
 class SparseReshape(Op):
@@ -39,6 +56,7 @@ class SparseReshape(Op):
     output_indices: Output[TInt64]
     output_shape: Output[TInt64]
     Inputs = SparseReshapeInputs
+    Outputs = SparseReshapeOutputs
 
     @property
     def inputs(self) -> SparseReshapeInputs:
@@ -62,12 +80,12 @@ class SparseReshape(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseReshape = SparseReshape()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseReshape = new(SparseReshape)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseReshape",
                     None,
                     input_indices,
@@ -75,19 +93,43 @@ class SparseReshape(Op):
                     new_shape,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input_indices, input_shape, new_shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input_indices, input_shape, new_shape), {}, fast_path_error
+        )
 
 
+@explained
 def sparse_reshape(
     input_indices: Operand[TInt64],
     input_shape: Operand[TInt64],
     new_shape: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseReshape:
-    """`SparseReshape.create` in the current scope."""
-    return SparseReshape.create(
-        Scope.current(name), input_indices, input_shape, new_shape
+    **_unknown: Never,
+) -> SparseReshapeOutputs:
+    """The outputs of `SparseReshape.create` in the current scope."""
+    if _unknown:
+        raise SparseReshape._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseReshapeOutputs
+    if executing_eagerly():
+        try:
+            _result = SparseReshapeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseReshape",
+                    name,
+                    input_indices,
+                    input_shape,
+                    new_shape,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseReshape._call(
+        name, (input_indices, input_shape, new_shape), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +53,7 @@ class SparseSegmentMeanInputs(OpInputs, Generic[U]):
     sparse_gradient: bool
 
 
-class SparseSegmentMean(Op, Generic[T]):
+class SparseSegmentMean(TensorOp[T]):
     """TensorFlow's `SparseSegmentMean`: `data`, `indices`, `segment_ids` ->
     `output`.
 
@@ -87,9 +98,6 @@ class SparseSegmentMean(Op, Generic[T]):
     def inputs(self) -> SparseSegmentMeanInputs[T]:
         return SparseSegmentMeanInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -110,13 +118,13 @@ class SparseSegmentMean(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentMean[U] = SparseSegmentMean()
+        op: SparseSegmentMean[U] = new(SparseSegmentMean)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentMean",
                     None,
                     data,
@@ -126,13 +134,13 @@ class SparseSegmentMean(Op, Generic[T]):
                     opts.sparse_gradient,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (data, indices, segment_ids),
             {"sparse_gradient": opts.sparse_gradient},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,21 +148,42 @@ DEFAULTS = SparseSegmentMean.Options()
 MERGE = SparseSegmentMean.Options.merge
 
 
+@explained
 def sparse_segment_mean(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     *,
-    sparse_gradient: bool = default(False),
+    sparse_gradient: bool = False,
     name: str | None = None,
-) -> SparseSegmentMean[U]:
-    """`SparseSegmentMean.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSegmentMean.create` in the current scope, with
     SparseSegmentMean.Options as keywords.
     """
-    return SparseSegmentMean.create(
-        Scope.current(name),
-        data,
-        indices,
-        segment_ids,
-        SparseSegmentMean.Options(sparse_gradient=sparse_gradient),
+    if _unknown:
+        raise SparseSegmentMean._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSegmentMean",
+                name,
+                data,
+                indices,
+                segment_ids,
+                "sparse_gradient",
+                flags[sparse_gradient],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentMean._call(
+        name,
+        (data, indices, segment_ids),
+        {"sparse_gradient": sparse_gradient},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -21,7 +30,11 @@ if TYPE_CHECKING:
         TInt32,
     )
 
-__all__ = ["SparseSegmentMeanGradV2", "sparse_segment_mean_grad_v2"]
+__all__ = [
+    "SparseSegmentMeanGradV2",
+    "SparseSegmentMeanGradV2Outputs",
+    "sparse_segment_mean_grad_v2",
+]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -40,6 +53,13 @@ class SparseSegmentMeanGradV2Inputs(OpInputs, Generic[U, Uidx]):
     T: DType
     Tidx: DType
     Tsegmentids: DType
+
+
+class SparseSegmentMeanGradV2Outputs(NamedTuple, Generic[T, Tidx]):
+    """Outputs of SparseSegmentMeanGradV2, as `sparse_segment_mean_grad_v2` returns them."""
+
+    output: Output[T]
+    sorted_unique_indices: Output[Tidx]
 
 
 class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
@@ -64,6 +84,7 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
     output: Output[T]
     sorted_unique_indices: Output[Tidx]
     Inputs = SparseSegmentMeanGradV2Inputs
+    Outputs = SparseSegmentMeanGradV2Outputs
 
     @property
     def inputs(self) -> SparseSegmentMeanGradV2Inputs[T, Tidx]:
@@ -89,12 +110,12 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentMeanGradV2[U, Uidx] = SparseSegmentMeanGradV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSegmentMeanGradV2[U, Uidx] = new(SparseSegmentMeanGradV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.sorted_unique_indices = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentMeanGradV2",
                     None,
                     grad,
@@ -103,13 +124,14 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
                     dense_output_dim0,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (grad, indices, segment_ids, dense_output_dim0), {}, refusal
+            scope, (grad, indices, segment_ids, dense_output_dim0), {}, fast_path_error
         )
 
 
+@explained
 def sparse_segment_mean_grad_v2(
     grad: Operand[U],
     indices: Operand[Uidx],
@@ -117,8 +139,30 @@ def sparse_segment_mean_grad_v2(
     dense_output_dim0: Operand[TInt32],
     *,
     name: str | None = None,
-) -> SparseSegmentMeanGradV2[U, Uidx]:
-    """`SparseSegmentMeanGradV2.create` in the current scope."""
-    return SparseSegmentMeanGradV2.create(
-        Scope.current(name), grad, indices, segment_ids, dense_output_dim0
+    **_unknown: Never,
+) -> SparseSegmentMeanGradV2Outputs[U, Uidx]:
+    """The outputs of `SparseSegmentMeanGradV2.create` in the current scope."""
+    if _unknown:
+        raise SparseSegmentMeanGradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseSegmentMeanGradV2Outputs[U, Uidx]
+    if executing_eagerly():
+        try:
+            _result = SparseSegmentMeanGradV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseSegmentMeanGradV2",
+                    name,
+                    grad,
+                    indices,
+                    segment_ids,
+                    dense_output_dim0,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentMeanGradV2._call(
+        name, (grad, indices, segment_ids, dense_output_dim0), {}, fast_path_error
     )
+    return _result

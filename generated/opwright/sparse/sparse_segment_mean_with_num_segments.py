@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -45,7 +56,7 @@ class SparseSegmentMeanWithNumSegmentsInputs(OpInputs, Generic[U]):
     sparse_gradient: bool
 
 
-class SparseSegmentMeanWithNumSegments(Op, Generic[T]):
+class SparseSegmentMeanWithNumSegments(TensorOp[T]):
     """TensorFlow's `SparseSegmentMeanWithNumSegments`: `data`, `indices`,
     `segment_ids`, `num_segments` -> `output`.
 
@@ -92,9 +103,6 @@ class SparseSegmentMeanWithNumSegments(Op, Generic[T]):
     def inputs(self) -> SparseSegmentMeanWithNumSegmentsInputs[T]:
         return SparseSegmentMeanWithNumSegmentsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -117,13 +125,13 @@ class SparseSegmentMeanWithNumSegments(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentMeanWithNumSegments[U] = SparseSegmentMeanWithNumSegments()
+        op: SparseSegmentMeanWithNumSegments[U] = new(SparseSegmentMeanWithNumSegments)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentMeanWithNumSegments",
                     None,
                     data,
@@ -134,13 +142,13 @@ class SparseSegmentMeanWithNumSegments(Op, Generic[T]):
                     opts.sparse_gradient,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (data, indices, segment_ids, num_segments),
             {"sparse_gradient": opts.sparse_gradient},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -148,23 +156,44 @@ DEFAULTS = SparseSegmentMeanWithNumSegments.Options()
 MERGE = SparseSegmentMeanWithNumSegments.Options.merge
 
 
+@explained
 def sparse_segment_mean_with_num_segments(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     num_segments: Operand[Unumsegments],
     *,
-    sparse_gradient: bool = default(False),
+    sparse_gradient: bool = False,
     name: str | None = None,
-) -> SparseSegmentMeanWithNumSegments[U]:
-    """`SparseSegmentMeanWithNumSegments.create` in the current scope, with
-    SparseSegmentMeanWithNumSegments.Options as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSegmentMeanWithNumSegments.create` in the current scope,
+    with SparseSegmentMeanWithNumSegments.Options as keywords.
     """
-    return SparseSegmentMeanWithNumSegments.create(
-        Scope.current(name),
-        data,
-        indices,
-        segment_ids,
-        num_segments,
-        SparseSegmentMeanWithNumSegments.Options(sparse_gradient=sparse_gradient),
+    if _unknown:
+        raise SparseSegmentMeanWithNumSegments._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSegmentMeanWithNumSegments",
+                name,
+                data,
+                indices,
+                segment_ids,
+                num_segments,
+                "sparse_gradient",
+                flags[sparse_gradient],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentMeanWithNumSegments._call(
+        name,
+        (data, indices, segment_ids, num_segments),
+        {"sparse_gradient": sparse_gradient},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -42,7 +53,7 @@ class SparseSegmentSqrtNInputs(OpInputs, Generic[U]):
     sparse_gradient: bool
 
 
-class SparseSegmentSqrtN(Op, Generic[T]):
+class SparseSegmentSqrtN(TensorOp[T]):
     """TensorFlow's `SparseSegmentSqrtN`: `data`, `indices`, `segment_ids` ->
     `output`.
 
@@ -87,9 +98,6 @@ class SparseSegmentSqrtN(Op, Generic[T]):
     def inputs(self) -> SparseSegmentSqrtNInputs[T]:
         return SparseSegmentSqrtNInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -110,13 +118,13 @@ class SparseSegmentSqrtN(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentSqrtN[U] = SparseSegmentSqrtN()
+        op: SparseSegmentSqrtN[U] = new(SparseSegmentSqrtN)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentSqrtN",
                     None,
                     data,
@@ -126,13 +134,13 @@ class SparseSegmentSqrtN(Op, Generic[T]):
                     opts.sparse_gradient,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (data, indices, segment_ids),
             {"sparse_gradient": opts.sparse_gradient},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,21 +148,42 @@ DEFAULTS = SparseSegmentSqrtN.Options()
 MERGE = SparseSegmentSqrtN.Options.merge
 
 
+@explained
 def sparse_segment_sqrt_n(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     *,
-    sparse_gradient: bool = default(False),
+    sparse_gradient: bool = False,
     name: str | None = None,
-) -> SparseSegmentSqrtN[U]:
-    """`SparseSegmentSqrtN.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSegmentSqrtN.create` in the current scope, with
     SparseSegmentSqrtN.Options as keywords.
     """
-    return SparseSegmentSqrtN.create(
-        Scope.current(name),
-        data,
-        indices,
-        segment_ids,
-        SparseSegmentSqrtN.Options(sparse_gradient=sparse_gradient),
+    if _unknown:
+        raise SparseSegmentSqrtN._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSegmentSqrtN",
+                name,
+                data,
+                indices,
+                segment_ids,
+                "sparse_gradient",
+                flags[sparse_gradient],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentSqrtN._call(
+        name,
+        (data, indices, segment_ids),
+        {"sparse_gradient": sparse_gradient},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -21,7 +30,11 @@ if TYPE_CHECKING:
         TInt32,
     )
 
-__all__ = ["SparseSegmentSqrtNGradV2", "sparse_segment_sqrt_n_grad_v2"]
+__all__ = [
+    "SparseSegmentSqrtNGradV2",
+    "SparseSegmentSqrtNGradV2Outputs",
+    "sparse_segment_sqrt_n_grad_v2",
+]
 
 T = TypeVar("T", bound="TFloating", default="AnyDType")
 U = TypeVar("U", bound="TFloating", default="AnyDType")
@@ -40,6 +53,13 @@ class SparseSegmentSqrtNGradV2Inputs(OpInputs, Generic[U, Uidx]):
     T: DType
     Tidx: DType
     Tsegmentids: DType
+
+
+class SparseSegmentSqrtNGradV2Outputs(NamedTuple, Generic[T, Tidx]):
+    """Outputs of SparseSegmentSqrtNGradV2, as `sparse_segment_sqrt_n_grad_v2` returns them."""
+
+    output: Output[T]
+    sorted_unique_indices: Output[Tidx]
 
 
 class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
@@ -64,6 +84,7 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
     output: Output[T]
     sorted_unique_indices: Output[Tidx]
     Inputs = SparseSegmentSqrtNGradV2Inputs
+    Outputs = SparseSegmentSqrtNGradV2Outputs
 
     @property
     def inputs(self) -> SparseSegmentSqrtNGradV2Inputs[T, Tidx]:
@@ -89,12 +110,12 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentSqrtNGradV2[U, Uidx] = SparseSegmentSqrtNGradV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSegmentSqrtNGradV2[U, Uidx] = new(SparseSegmentSqrtNGradV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output, op.sorted_unique_indices = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentSqrtNGradV2",
                     None,
                     grad,
@@ -103,13 +124,14 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
                     dense_output_dim0,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (grad, indices, segment_ids, dense_output_dim0), {}, refusal
+            scope, (grad, indices, segment_ids, dense_output_dim0), {}, fast_path_error
         )
 
 
+@explained
 def sparse_segment_sqrt_n_grad_v2(
     grad: Operand[U],
     indices: Operand[Uidx],
@@ -117,8 +139,30 @@ def sparse_segment_sqrt_n_grad_v2(
     dense_output_dim0: Operand[TInt32],
     *,
     name: str | None = None,
-) -> SparseSegmentSqrtNGradV2[U, Uidx]:
-    """`SparseSegmentSqrtNGradV2.create` in the current scope."""
-    return SparseSegmentSqrtNGradV2.create(
-        Scope.current(name), grad, indices, segment_ids, dense_output_dim0
+    **_unknown: Never,
+) -> SparseSegmentSqrtNGradV2Outputs[U, Uidx]:
+    """The outputs of `SparseSegmentSqrtNGradV2.create` in the current scope."""
+    if _unknown:
+        raise SparseSegmentSqrtNGradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseSegmentSqrtNGradV2Outputs[U, Uidx]
+    if executing_eagerly():
+        try:
+            _result = SparseSegmentSqrtNGradV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseSegmentSqrtNGradV2",
+                    name,
+                    grad,
+                    indices,
+                    segment_ids,
+                    dense_output_dim0,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentSqrtNGradV2._call(
+        name, (grad, indices, segment_ids, dense_output_dim0), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -48,7 +59,7 @@ class SparseSegmentSqrtNWithNumSegmentsInputs(OpInputs, Generic[U]):
     sparse_gradient: bool
 
 
-class SparseSegmentSqrtNWithNumSegments(Op, Generic[T]):
+class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
     """TensorFlow's `SparseSegmentSqrtNWithNumSegments`: `data`, `indices`,
     `segment_ids`, `num_segments` -> `output`.
 
@@ -95,9 +106,6 @@ class SparseSegmentSqrtNWithNumSegments(Op, Generic[T]):
     def inputs(self) -> SparseSegmentSqrtNWithNumSegmentsInputs[T]:
         return SparseSegmentSqrtNWithNumSegmentsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -120,13 +128,15 @@ class SparseSegmentSqrtNWithNumSegments(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentSqrtNWithNumSegments[U] = SparseSegmentSqrtNWithNumSegments()
+        op: SparseSegmentSqrtNWithNumSegments[U] = new(
+            SparseSegmentSqrtNWithNumSegments
+        )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentSqrtNWithNumSegments",
                     None,
                     data,
@@ -137,13 +147,13 @@ class SparseSegmentSqrtNWithNumSegments(Op, Generic[T]):
                     opts.sparse_gradient,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (data, indices, segment_ids, num_segments),
             {"sparse_gradient": opts.sparse_gradient},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -151,23 +161,44 @@ DEFAULTS = SparseSegmentSqrtNWithNumSegments.Options()
 MERGE = SparseSegmentSqrtNWithNumSegments.Options.merge
 
 
+@explained
 def sparse_segment_sqrt_n_with_num_segments(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     num_segments: Operand[Unumsegments],
     *,
-    sparse_gradient: bool = default(False),
+    sparse_gradient: bool = False,
     name: str | None = None,
-) -> SparseSegmentSqrtNWithNumSegments[U]:
-    """`SparseSegmentSqrtNWithNumSegments.create` in the current scope, with
-    SparseSegmentSqrtNWithNumSegments.Options as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSegmentSqrtNWithNumSegments.create` in the current scope,
+    with SparseSegmentSqrtNWithNumSegments.Options as keywords.
     """
-    return SparseSegmentSqrtNWithNumSegments.create(
-        Scope.current(name),
-        data,
-        indices,
-        segment_ids,
-        num_segments,
-        SparseSegmentSqrtNWithNumSegments.Options(sparse_gradient=sparse_gradient),
+    if _unknown:
+        raise SparseSegmentSqrtNWithNumSegments._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSegmentSqrtNWithNumSegments",
+                name,
+                data,
+                indices,
+                segment_ids,
+                num_segments,
+                "sparse_gradient",
+                flags[sparse_gradient],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentSqrtNWithNumSegments._call(
+        name,
+        (data, indices, segment_ids, num_segments),
+        {"sparse_gradient": sparse_gradient},
+        fast_path_error,
     )
+    return _result

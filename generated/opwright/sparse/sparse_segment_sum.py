@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex, TReal
     from typing_extensions import Self
 
 __all__ = ["SparseSegmentSum", "sparse_segment_sum"]
@@ -35,7 +46,7 @@ class SparseSegmentSumInputs(OpInputs, Generic[U]):
     sparse_gradient: bool
 
 
-class SparseSegmentSum(Op, Generic[T]):
+class SparseSegmentSum(TensorOp[T]):
     """TensorFlow's `SparseSegmentSum`: `data`, `indices`, `segment_ids` -> `output`.
 
     TensorFlow's own text: `SparseSegmentSum.tensorflow_doc()`.
@@ -80,9 +91,6 @@ class SparseSegmentSum(Op, Generic[T]):
     def inputs(self) -> SparseSegmentSumInputs[T]:
         return SparseSegmentSumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -103,13 +111,13 @@ class SparseSegmentSum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentSum[U] = SparseSegmentSum()
+        op: SparseSegmentSum[U] = new(SparseSegmentSum)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentSum",
                     None,
                     data,
@@ -119,13 +127,13 @@ class SparseSegmentSum(Op, Generic[T]):
                     opts.sparse_gradient,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (data, indices, segment_ids),
             {"sparse_gradient": opts.sparse_gradient},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -133,21 +141,42 @@ DEFAULTS = SparseSegmentSum.Options()
 MERGE = SparseSegmentSum.Options.merge
 
 
+@explained
 def sparse_segment_sum(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     *,
-    sparse_gradient: bool = default(False),
+    sparse_gradient: bool = False,
     name: str | None = None,
-) -> SparseSegmentSum[U]:
-    """`SparseSegmentSum.create` in the current scope, with SparseSegmentSum.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSegmentSum.create` in the current scope, with
+    SparseSegmentSum.Options as keywords.
     """
-    return SparseSegmentSum.create(
-        Scope.current(name),
-        data,
-        indices,
-        segment_ids,
-        SparseSegmentSum.Options(sparse_gradient=sparse_gradient),
+    if _unknown:
+        raise SparseSegmentSum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSegmentSum",
+                name,
+                data,
+                indices,
+                segment_ids,
+                "sparse_gradient",
+                flags[sparse_gradient],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentSum._call(
+        name,
+        (data, indices, segment_ids),
+        {"sparse_gradient": sparse_gradient},
+        fast_path_error,
     )
+    return _result

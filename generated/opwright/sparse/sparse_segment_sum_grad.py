@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -41,7 +50,7 @@ class SparseSegmentSumGradInputs(OpInputs, Generic[U]):
     Tsegmentids: DType
 
 
-class SparseSegmentSumGrad(Op, Generic[T]):
+class SparseSegmentSumGrad(TensorOp[T]):
     """TensorFlow's `SparseSegmentSumGrad`: `grad`, `indices`, `segment_ids`,
     `output_dim0` -> `output`.
 
@@ -66,9 +75,6 @@ class SparseSegmentSumGrad(Op, Generic[T]):
     def inputs(self) -> SparseSegmentSumGradInputs[T]:
         return SparseSegmentSumGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -89,12 +95,12 @@ class SparseSegmentSumGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentSumGrad[U] = SparseSegmentSumGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSegmentSumGrad[U] = new(SparseSegmentSumGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentSumGrad",
                     None,
                     grad,
@@ -103,11 +109,14 @@ class SparseSegmentSumGrad(Op, Generic[T]):
                     output_dim0,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (grad, indices, segment_ids, output_dim0), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (grad, indices, segment_ids, output_dim0), {}, fast_path_error
+        )
 
 
+@explained
 def sparse_segment_sum_grad(
     grad: Operand[U],
     indices: Operand[Uidx],
@@ -115,8 +124,28 @@ def sparse_segment_sum_grad(
     output_dim0: Operand[TInt32],
     *,
     name: str | None = None,
-) -> SparseSegmentSumGrad[U]:
-    """`SparseSegmentSumGrad.create` in the current scope."""
-    return SparseSegmentSumGrad.create(
-        Scope.current(name), grad, indices, segment_ids, output_dim0
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSegmentSumGrad.create` in the current scope."""
+    if _unknown:
+        raise SparseSegmentSumGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSegmentSumGrad",
+                name,
+                grad,
+                indices,
+                segment_ids,
+                output_dim0,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentSumGrad._call(
+        name, (grad, indices, segment_ids, output_dim0), {}, fast_path_error
     )
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex, TReal
     from typing_extensions import Self
 
 __all__ = ["SparseSegmentSumWithNumSegments", "sparse_segment_sum_with_num_segments"]
@@ -38,7 +49,7 @@ class SparseSegmentSumWithNumSegmentsInputs(OpInputs, Generic[U]):
     sparse_gradient: bool
 
 
-class SparseSegmentSumWithNumSegments(Op, Generic[T]):
+class SparseSegmentSumWithNumSegments(TensorOp[T]):
     """TensorFlow's `SparseSegmentSumWithNumSegments`: `data`, `indices`,
     `segment_ids`, `num_segments` -> `output`.
 
@@ -86,9 +97,6 @@ class SparseSegmentSumWithNumSegments(Op, Generic[T]):
     def inputs(self) -> SparseSegmentSumWithNumSegmentsInputs[T]:
         return SparseSegmentSumWithNumSegmentsInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -111,13 +119,13 @@ class SparseSegmentSumWithNumSegments(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSegmentSumWithNumSegments[U] = SparseSegmentSumWithNumSegments()
+        op: SparseSegmentSumWithNumSegments[U] = new(SparseSegmentSumWithNumSegments)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSegmentSumWithNumSegments",
                     None,
                     data,
@@ -128,13 +136,13 @@ class SparseSegmentSumWithNumSegments(Op, Generic[T]):
                     opts.sparse_gradient,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (data, indices, segment_ids, num_segments),
             {"sparse_gradient": opts.sparse_gradient},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -142,23 +150,44 @@ DEFAULTS = SparseSegmentSumWithNumSegments.Options()
 MERGE = SparseSegmentSumWithNumSegments.Options.merge
 
 
+@explained
 def sparse_segment_sum_with_num_segments(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     num_segments: Operand[Unumsegments],
     *,
-    sparse_gradient: bool = default(False),
+    sparse_gradient: bool = False,
     name: str | None = None,
-) -> SparseSegmentSumWithNumSegments[U]:
-    """`SparseSegmentSumWithNumSegments.create` in the current scope, with
-    SparseSegmentSumWithNumSegments.Options as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSegmentSumWithNumSegments.create` in the current scope,
+    with SparseSegmentSumWithNumSegments.Options as keywords.
     """
-    return SparseSegmentSumWithNumSegments.create(
-        Scope.current(name),
-        data,
-        indices,
-        segment_ids,
-        num_segments,
-        SparseSegmentSumWithNumSegments.Options(sparse_gradient=sparse_gradient),
+    if _unknown:
+        raise SparseSegmentSumWithNumSegments._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSegmentSumWithNumSegments",
+                name,
+                data,
+                indices,
+                segment_ids,
+                num_segments,
+                "sparse_gradient",
+                flags[sparse_gradient],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSegmentSumWithNumSegments._call(
+        name,
+        (data, indices, segment_ids, num_segments),
+        {"sparse_gradient": sparse_gradient},
+        fast_path_error,
     )
+    return _result

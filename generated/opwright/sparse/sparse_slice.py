@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TType,
+    )
 
-__all__ = ["SparseSlice", "sparse_slice"]
+__all__ = ["SparseSlice", "SparseSliceOutputs", "sparse_slice"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -28,6 +45,14 @@ class SparseSliceInputs(OpInputs, Generic[U]):
     start: Output[TInt64]
     size: Output[TInt64]
     T: DType
+
+
+class SparseSliceOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseSlice, as `sparse_slice` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[T]
+    output_shape: Output[TInt64]
 
 
 class SparseSlice(Op, Generic[T]):
@@ -48,6 +73,7 @@ class SparseSlice(Op, Generic[T]):
     output_values: Output[T]
     output_shape: Output[TInt64]
     Inputs = SparseSliceInputs
+    Outputs = SparseSliceOutputs
 
     @property
     def inputs(self) -> SparseSliceInputs[T]:
@@ -57,7 +83,7 @@ class SparseSlice(Op, Generic[T]):
     def create(
         scope: Scope,
         indices: Operand[TInt64],
-        values: Operand[U],
+        values: AnyOperand[U],
         shape: Operand[TInt64],
         start: Operand[TInt64],
         size: Operand[TInt64],
@@ -75,12 +101,12 @@ class SparseSlice(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSlice[U] = SparseSlice()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSlice[U] = new(SparseSlice)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSlice",
                     None,
                     indices,
@@ -90,19 +116,47 @@ class SparseSlice(Op, Generic[T]):
                     size,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (indices, values, shape, start, size), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (indices, values, shape, start, size), {}, fast_path_error
+        )
 
 
+@explained
 def sparse_slice(
     indices: Operand[TInt64],
-    values: Operand[U],
+    values: AnyOperand[U],
     shape: Operand[TInt64],
     start: Operand[TInt64],
     size: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseSlice[U]:
-    """`SparseSlice.create` in the current scope."""
-    return SparseSlice.create(Scope.current(name), indices, values, shape, start, size)
+    **_unknown: Never,
+) -> SparseSliceOutputs[U]:
+    """The outputs of `SparseSlice.create` in the current scope."""
+    if _unknown:
+        raise SparseSlice._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseSliceOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseSliceOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseSlice",
+                    name,
+                    indices,
+                    values,
+                    shape,
+                    start,
+                    size,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSlice._call(
+        name, (indices, values, shape, start, size), {}, fast_path_error
+    )
+    return _result

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TNumber,
+    )
 
 __all__ = ["SparseSliceGrad", "sparse_slice_grad"]
 
@@ -29,7 +45,7 @@ class SparseSliceGradInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SparseSliceGrad(Op, Generic[T]):
+class SparseSliceGrad(TensorOp[T]):
     """TensorFlow's `SparseSliceGrad`: `backprop_val_grad`, `input_indices`,
     `input_start`, `output_indices` -> `val_grad`.
 
@@ -51,9 +67,6 @@ class SparseSliceGrad(Op, Generic[T]):
     def inputs(self) -> SparseSliceGradInputs[T]:
         return SparseSliceGradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.val_grad
-
     @staticmethod
     def create(
         scope: Scope,
@@ -74,12 +87,12 @@ class SparseSliceGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSliceGrad[U] = SparseSliceGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSliceGrad[U] = new(SparseSliceGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.val_grad = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSliceGrad",
                     None,
                     backprop_val_grad,
@@ -88,16 +101,17 @@ class SparseSliceGrad(Op, Generic[T]):
                     output_indices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (backprop_val_grad, input_indices, input_start, output_indices),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_slice_grad(
     backprop_val_grad: Operand[U],
     input_indices: Operand[TInt64],
@@ -105,12 +119,31 @@ def sparse_slice_grad(
     output_indices: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseSliceGrad[U]:
-    """`SparseSliceGrad.create` in the current scope."""
-    return SparseSliceGrad.create(
-        Scope.current(name),
-        backprop_val_grad,
-        input_indices,
-        input_start,
-        output_indices,
+    **_unknown: Never,
+) -> Output[U]:
+    """`val_grad` of `SparseSliceGrad.create` in the current scope."""
+    if _unknown:
+        raise SparseSliceGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseSliceGrad",
+                name,
+                backprop_val_grad,
+                input_indices,
+                input_start,
+                output_indices,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSliceGrad._call(
+        name,
+        (backprop_val_grad, input_indices, input_start, output_indices),
+        {},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -37,7 +46,7 @@ class SparseSoftmaxInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class SparseSoftmax(Op, Generic[T]):
+class SparseSoftmax(TensorOp[T]):
     """TensorFlow's `SparseSoftmax`: `sp_indices`, `sp_values`, `sp_shape` ->
     `output`.
 
@@ -58,9 +67,6 @@ class SparseSoftmax(Op, Generic[T]):
     def inputs(self) -> SparseSoftmaxInputs[T]:
         return SparseSoftmaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +85,12 @@ class SparseSoftmax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSoftmax[U] = SparseSoftmax()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSoftmax[U] = new(SparseSoftmax)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSoftmax",
                     None,
                     sp_indices,
@@ -92,17 +98,34 @@ class SparseSoftmax(Op, Generic[T]):
                     sp_shape,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (sp_indices, sp_values, sp_shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (sp_indices, sp_values, sp_shape), {}, fast_path_error)
 
 
+@explained
 def sparse_softmax(
     sp_indices: Operand[TInt64],
     sp_values: Operand[U],
     sp_shape: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseSoftmax[U]:
-    """`SparseSoftmax.create` in the current scope."""
-    return SparseSoftmax.create(Scope.current(name), sp_indices, sp_values, sp_shape)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseSoftmax.create` in the current scope."""
+    if _unknown:
+        raise SparseSoftmax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "SparseSoftmax", name, sp_indices, sp_values, sp_shape
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSoftmax._call(
+        name, (sp_indices, sp_values, sp_shape), {}, fast_path_error
+    )
+    return _result

@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TReal
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInt64,
+        TReal,
+    )
 
-__all__ = ["SparseSparseMaximum", "sparse_sparse_maximum"]
+__all__ = ["SparseSparseMaximum", "SparseSparseMaximumOutputs", "sparse_sparse_maximum"]
 
 T = TypeVar("T", bound="TReal", default="AnyDType")
 U = TypeVar("U", bound="TReal", default="AnyDType")
@@ -29,6 +46,13 @@ class SparseSparseMaximumInputs(OpInputs, Generic[U]):
     b_values: Output[U]
     b_shape: Output[TInt64]
     T: DType
+
+
+class SparseSparseMaximumOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseSparseMaximum, as `sparse_sparse_maximum` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[T]
 
 
 class SparseSparseMaximum(Op, Generic[T]):
@@ -50,6 +74,7 @@ class SparseSparseMaximum(Op, Generic[T]):
     output_indices: Output[TInt64]
     output_values: Output[T]
     Inputs = SparseSparseMaximumInputs
+    Outputs = SparseSparseMaximumOutputs
 
     @property
     def inputs(self) -> SparseSparseMaximumInputs[T]:
@@ -62,7 +87,7 @@ class SparseSparseMaximum(Op, Generic[T]):
         a_values: Operand[U],
         a_shape: Operand[TInt64],
         b_indices: Operand[TInt64],
-        b_values: Operand[U],
+        b_values: SameOperand[U],
         b_shape: Operand[TInt64],
     ) -> SparseSparseMaximum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -79,12 +104,12 @@ class SparseSparseMaximum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSparseMaximum[U] = SparseSparseMaximum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSparseMaximum[U] = new(SparseSparseMaximum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSparseMaximum",
                     None,
                     a_indices,
@@ -95,27 +120,55 @@ class SparseSparseMaximum(Op, Generic[T]):
                     b_shape,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a_indices, a_values, a_shape, b_indices, b_values, b_shape),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_sparse_maximum(
     a_indices: Operand[TInt64],
     a_values: Operand[U],
     a_shape: Operand[TInt64],
     b_indices: Operand[TInt64],
-    b_values: Operand[U],
+    b_values: SameOperand[U],
     b_shape: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseSparseMaximum[U]:
-    """`SparseSparseMaximum.create` in the current scope."""
-    return SparseSparseMaximum.create(
-        Scope.current(name), a_indices, a_values, a_shape, b_indices, b_values, b_shape
+    **_unknown: Never,
+) -> SparseSparseMaximumOutputs[U]:
+    """The outputs of `SparseSparseMaximum.create` in the current scope."""
+    if _unknown:
+        raise SparseSparseMaximum._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseSparseMaximumOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseSparseMaximumOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseSparseMaximum",
+                    name,
+                    a_indices,
+                    a_values,
+                    a_shape,
+                    b_indices,
+                    b_values,
+                    b_shape,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSparseMaximum._call(
+        name,
+        (a_indices, a_values, a_shape, b_indices, b_values, b_shape),
+        {},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TInt64,
+        TNumber,
+    )
 
-__all__ = ["SparseSparseMinimum", "sparse_sparse_minimum"]
+__all__ = ["SparseSparseMinimum", "SparseSparseMinimumOutputs", "sparse_sparse_minimum"]
 
 T = TypeVar("T", bound="TNumber", default="AnyDType")
 U = TypeVar("U", bound="TNumber", default="AnyDType")
@@ -29,6 +46,13 @@ class SparseSparseMinimumInputs(OpInputs, Generic[U]):
     b_values: Output[U]
     b_shape: Output[TInt64]
     T: DType
+
+
+class SparseSparseMinimumOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseSparseMinimum, as `sparse_sparse_minimum` returns them."""
+
+    output_indices: Output[TInt64]
+    output_values: Output[T]
 
 
 class SparseSparseMinimum(Op, Generic[T]):
@@ -50,6 +74,7 @@ class SparseSparseMinimum(Op, Generic[T]):
     output_indices: Output[TInt64]
     output_values: Output[T]
     Inputs = SparseSparseMinimumInputs
+    Outputs = SparseSparseMinimumOutputs
 
     @property
     def inputs(self) -> SparseSparseMinimumInputs[T]:
@@ -62,7 +87,7 @@ class SparseSparseMinimum(Op, Generic[T]):
         a_values: Operand[U],
         a_shape: Operand[TInt64],
         b_indices: Operand[TInt64],
-        b_values: Operand[U],
+        b_values: SameOperand[U],
         b_shape: Operand[TInt64],
     ) -> SparseSparseMinimum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -79,12 +104,12 @@ class SparseSparseMinimum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSparseMinimum[U] = SparseSparseMinimum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSparseMinimum[U] = new(SparseSparseMinimum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSparseMinimum",
                     None,
                     a_indices,
@@ -95,27 +120,55 @@ class SparseSparseMinimum(Op, Generic[T]):
                     b_shape,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a_indices, a_values, a_shape, b_indices, b_values, b_shape),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_sparse_minimum(
     a_indices: Operand[TInt64],
     a_values: Operand[U],
     a_shape: Operand[TInt64],
     b_indices: Operand[TInt64],
-    b_values: Operand[U],
+    b_values: SameOperand[U],
     b_shape: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseSparseMinimum[U]:
-    """`SparseSparseMinimum.create` in the current scope."""
-    return SparseSparseMinimum.create(
-        Scope.current(name), a_indices, a_values, a_shape, b_indices, b_values, b_shape
+    **_unknown: Never,
+) -> SparseSparseMinimumOutputs[U]:
+    """The outputs of `SparseSparseMinimum.create` in the current scope."""
+    if _unknown:
+        raise SparseSparseMinimum._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseSparseMinimumOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseSparseMinimumOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseSparseMinimum",
+                    name,
+                    a_indices,
+                    a_values,
+                    a_shape,
+                    b_indices,
+                    b_values,
+                    b_shape,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSparseMinimum._call(
+        name,
+        (a_indices, a_values, a_shape, b_indices, b_values, b_shape),
+        {},
+        fast_path_error,
     )
+    return _result

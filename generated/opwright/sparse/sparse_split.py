@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt64, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt64,
+        TType,
+    )
 
-__all__ = ["SparseSplit", "sparse_split"]
+__all__ = ["SparseSplit", "SparseSplitOutputs", "sparse_split"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -28,6 +45,14 @@ class SparseSplitInputs(OpInputs, Generic[U]):
     shape: Output[TInt64]
     num_split: int
     T: DType
+
+
+class SparseSplitOutputs(NamedTuple, Generic[T]):
+    """Outputs of SparseSplit, as `sparse_split` returns them."""
+
+    output_indices: list[Output[TInt64]]
+    output_values: list[Output[T]]
+    output_shape: list[Output[TInt64]]
 
 
 class SparseSplit(Op, Generic[T]):
@@ -48,6 +73,7 @@ class SparseSplit(Op, Generic[T]):
     output_values: list[Output[T]]
     output_shape: list[Output[TInt64]]
     Inputs = SparseSplitInputs
+    Outputs = SparseSplitOutputs
 
     @property
     def inputs(self) -> SparseSplitInputs[T]:
@@ -58,7 +84,7 @@ class SparseSplit(Op, Generic[T]):
         scope: Scope,
         split_dim: Operand[TInt64],
         indices: Operand[TInt64],
-        values: Operand[U],
+        values: AnyOperand[U],
         shape: Operand[TInt64],
         num_split: int,
     ) -> SparseSplit[U]:
@@ -75,12 +101,12 @@ class SparseSplit(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseSplit[U] = SparseSplit()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseSplit[U] = new(SparseSplit)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseSplit",
                     None,
                     split_dim,
@@ -91,26 +117,54 @@ class SparseSplit(Op, Generic[T]):
                     num_split,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (split_dim, indices, values, shape),
             {"num_split": num_split},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_split(
     split_dim: Operand[TInt64],
     indices: Operand[TInt64],
-    values: Operand[U],
+    values: AnyOperand[U],
     shape: Operand[TInt64],
     num_split: int,
     *,
     name: str | None = None,
-) -> SparseSplit[U]:
-    """`SparseSplit.create` in the current scope."""
-    return SparseSplit.create(
-        Scope.current(name), split_dim, indices, values, shape, num_split
+    **_unknown: Never,
+) -> SparseSplitOutputs[U]:
+    """The outputs of `SparseSplit.create` in the current scope."""
+    if _unknown:
+        raise SparseSplit._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseSplitOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = SparseSplitOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseSplit",
+                    name,
+                    split_dim,
+                    indices,
+                    values,
+                    shape,
+                    "num_split",
+                    num_split,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseSplit._call(
+        name,
+        (split_dim, indices, values, shape),
+        {"num_split": num_split},
+        fast_path_error,
     )
+    return _result

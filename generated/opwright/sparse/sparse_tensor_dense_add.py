@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+        TNumber,
+    )
 
 __all__ = ["SparseTensorDenseAdd", "sparse_tensor_dense_add"]
 
@@ -31,7 +48,7 @@ class SparseTensorDenseAddInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class SparseTensorDenseAdd(Op, Generic[T]):
+class SparseTensorDenseAdd(TensorOp[T]):
     """TensorFlow's `SparseTensorDenseAdd`: `a_indices`, `a_values`, `a_shape`, `b`
     -> `output`.
 
@@ -55,16 +72,13 @@ class SparseTensorDenseAdd(Op, Generic[T]):
     def inputs(self) -> SparseTensorDenseAddInputs[T]:
         return SparseTensorDenseAddInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         a_indices: Operand[Uindices],
         a_values: Operand[U],
-        a_shape: Operand[Uindices],
-        b: Operand[U],
+        a_shape: SameOperand[Uindices],
+        b: SameOperand[U],
     ) -> SparseTensorDenseAdd[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -78,12 +92,12 @@ class SparseTensorDenseAdd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseTensorDenseAdd[U] = SparseTensorDenseAdd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseTensorDenseAdd[U] = new(SparseTensorDenseAdd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseTensorDenseAdd",
                     None,
                     a_indices,
@@ -92,20 +106,41 @@ class SparseTensorDenseAdd(Op, Generic[T]):
                     b,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a_indices, a_values, a_shape, b), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a_indices, a_values, a_shape, b), {}, fast_path_error)
 
 
+@explained
 def sparse_tensor_dense_add(
     a_indices: Operand[Uindices],
     a_values: Operand[U],
-    a_shape: Operand[Uindices],
-    b: Operand[U],
+    a_shape: SameOperand[Uindices],
+    b: SameOperand[U],
     *,
     name: str | None = None,
-) -> SparseTensorDenseAdd[U]:
-    """`SparseTensorDenseAdd.create` in the current scope."""
-    return SparseTensorDenseAdd.create(
-        Scope.current(name), a_indices, a_values, a_shape, b
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseTensorDenseAdd.create` in the current scope."""
+    if _unknown:
+        raise SparseTensorDenseAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseTensorDenseAdd",
+                name,
+                a_indices,
+                a_values,
+                a_shape,
+                b,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseTensorDenseAdd._call(
+        name, (a_indices, a_values, a_shape, b), {}, fast_path_error
     )
+    return _result

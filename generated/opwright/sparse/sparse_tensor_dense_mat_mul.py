@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
+        SameAnyOperand,
         TIndex,
         TInt64,
         TType,
@@ -43,7 +56,7 @@ class SparseTensorDenseMatMulInputs(OpInputs, Generic[U]):
     adjoint_b: bool
 
 
-class SparseTensorDenseMatMul(Op, Generic[T]):
+class SparseTensorDenseMatMul(TensorOp[T]):
     """TensorFlow's `SparseTensorDenseMatMul`: `a_indices`, `a_values`, `a_shape`,
     `b` -> `product`.
 
@@ -90,16 +103,13 @@ class SparseTensorDenseMatMul(Op, Generic[T]):
     def inputs(self) -> SparseTensorDenseMatMulInputs[T]:
         return SparseTensorDenseMatMulInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.product
-
     @staticmethod
     def create(
         scope: Scope,
         a_indices: Operand[Uindices],
-        a_values: Operand[U],
+        a_values: AnyOperand[U],
         a_shape: Operand[TInt64],
-        b: Operand[U],
+        b: SameAnyOperand[U],
         *options: Options,
     ) -> SparseTensorDenseMatMul[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -115,13 +125,13 @@ class SparseTensorDenseMatMul(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseTensorDenseMatMul[U] = SparseTensorDenseMatMul()
+        op: SparseTensorDenseMatMul[U] = new(SparseTensorDenseMatMul)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.product = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseTensorDenseMatMul",
                     None,
                     a_indices,
@@ -134,13 +144,13 @@ class SparseTensorDenseMatMul(Op, Generic[T]):
                     opts.adjoint_b,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a_indices, a_values, a_shape, b),
             {"adjoint_a": opts.adjoint_a, "adjoint_b": opts.adjoint_b},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -148,24 +158,47 @@ DEFAULTS = SparseTensorDenseMatMul.Options()
 MERGE = SparseTensorDenseMatMul.Options.merge
 
 
+@explained
 def sparse_tensor_dense_mat_mul(
     a_indices: Operand[Uindices],
-    a_values: Operand[U],
+    a_values: AnyOperand[U],
     a_shape: Operand[TInt64],
-    b: Operand[U],
+    b: SameAnyOperand[U],
     *,
-    adjoint_a: bool = default(False),
-    adjoint_b: bool = default(False),
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
     name: str | None = None,
-) -> SparseTensorDenseMatMul[U]:
-    """`SparseTensorDenseMatMul.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`product` of `SparseTensorDenseMatMul.create` in the current scope, with
     SparseTensorDenseMatMul.Options as keywords.
     """
-    return SparseTensorDenseMatMul.create(
-        Scope.current(name),
-        a_indices,
-        a_values,
-        a_shape,
-        b,
-        SparseTensorDenseMatMul.Options(adjoint_a=adjoint_a, adjoint_b=adjoint_b),
+    if _unknown:
+        raise SparseTensorDenseMatMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseTensorDenseMatMul",
+                name,
+                a_indices,
+                a_values,
+                a_shape,
+                b,
+                "adjoint_a",
+                flags[adjoint_a],
+                "adjoint_b",
+                flags[adjoint_b],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseTensorDenseMatMul._call(
+        name,
+        (a_indices, a_values, a_shape, b),
+        {"adjoint_a": adjoint_a, "adjoint_b": adjoint_b},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        SameOperand,
+        TIndex,
+        TType,
+    )
     from typing_extensions import Self
 
 __all__ = ["SparseToDense", "sparse_to_dense"]
@@ -34,7 +55,7 @@ class SparseToDenseInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class SparseToDense(Op, Generic[T]):
+class SparseToDense(TensorOp[T]):
     """TensorFlow's `SparseToDense`: `sparse_indices`, `output_shape`,
     `sparse_values`, `default_value` -> `dense`.
 
@@ -75,16 +96,13 @@ class SparseToDense(Op, Generic[T]):
     def inputs(self) -> SparseToDenseInputs[T]:
         return SparseToDenseInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.dense
-
     @staticmethod
     def create(
         scope: Scope,
         sparse_indices: Operand[Uindices],
-        output_shape: Operand[Uindices],
-        sparse_values: Operand[U],
-        default_value: Operand[U],
+        output_shape: SameOperand[Uindices],
+        sparse_values: AnyOperand[U],
+        default_value: SameAnyOperand[U],
         *options: Options,
     ) -> SparseToDense[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -100,13 +118,13 @@ class SparseToDense(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseToDense[U] = SparseToDense()
+        op: SparseToDense[U] = new(SparseToDense)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.dense = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseToDense",
                     None,
                     sparse_indices,
@@ -117,13 +135,13 @@ class SparseToDense(Op, Generic[T]):
                     opts.validate_indices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (sparse_indices, output_shape, sparse_values, default_value),
             {"validate_indices": opts.validate_indices},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -131,23 +149,44 @@ DEFAULTS = SparseToDense.Options()
 MERGE = SparseToDense.Options.merge
 
 
+@explained
 def sparse_to_dense(
     sparse_indices: Operand[Uindices],
-    output_shape: Operand[Uindices],
-    sparse_values: Operand[U],
-    default_value: Operand[U],
+    output_shape: SameOperand[Uindices],
+    sparse_values: AnyOperand[U],
+    default_value: SameAnyOperand[U],
     *,
-    validate_indices: bool = default(True),
+    validate_indices: bool = True,
     name: str | None = None,
-) -> SparseToDense[U]:
-    """`SparseToDense.create` in the current scope, with SparseToDense.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`dense` of `SparseToDense.create` in the current scope, with
+    SparseToDense.Options as keywords.
     """
-    return SparseToDense.create(
-        Scope.current(name),
-        sparse_indices,
-        output_shape,
-        sparse_values,
-        default_value,
-        SparseToDense.Options(validate_indices=validate_indices),
+    if _unknown:
+        raise SparseToDense._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseToDense",
+                name,
+                sparse_indices,
+                output_shape,
+                sparse_values,
+                default_value,
+                "validate_indices",
+                flags[validate_indices],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseToDense._call(
+        name,
+        (sparse_indices, output_shape, sparse_values, default_value),
+        {"validate_indices": validate_indices},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -25,7 +35,11 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["TakeManySparseFromTensorsMap", "take_many_sparse_from_tensors_map"]
+__all__ = [
+    "TakeManySparseFromTensorsMap",
+    "TakeManySparseFromTensorsMapOutputs",
+    "take_many_sparse_from_tensors_map",
+]
 
 Dtype = TypeVar("Dtype", bound="TType", default="AnyDType")
 UDtype = TypeVar("UDtype", bound="TType", default="AnyDType")
@@ -38,6 +52,14 @@ class TakeManySparseFromTensorsMapInputs(OpInputs):
     dtype: DType
     container: StringLike
     shared_name: StringLike
+
+
+class TakeManySparseFromTensorsMapOutputs(NamedTuple, Generic[Dtype]):
+    """Outputs of TakeManySparseFromTensorsMap, as `take_many_sparse_from_tensors_map` returns them."""
+
+    sparse_indices: Output[TInt64]
+    sparse_values: Output[Dtype]
+    sparse_shape: Output[TInt64]
 
 
 class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
@@ -60,6 +82,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
     sparse_values: Output[Dtype]
     sparse_shape: Output[TInt64]
     Inputs = TakeManySparseFromTensorsMapInputs
+    Outputs = TakeManySparseFromTensorsMapOutputs
 
     class Options(OpOptions):
         """Optional attributes of TakeManySparseFromTensorsMap.
@@ -109,13 +132,13 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TakeManySparseFromTensorsMap[UDtype] = TakeManySparseFromTensorsMap()
+        op: TakeManySparseFromTensorsMap[UDtype] = new(TakeManySparseFromTensorsMap)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "TakeManySparseFromTensorsMap",
                     None,
                     sparse_handles,
@@ -127,8 +150,8 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (sparse_handles,),
@@ -137,7 +160,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
                 "container": opts.container,
                 "shared_name": opts.shared_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,22 +168,46 @@ DEFAULTS = TakeManySparseFromTensorsMap.Options()
 MERGE = TakeManySparseFromTensorsMap.Options.merge
 
 
+@explained
 def take_many_sparse_from_tensors_map(
     sparse_handles: Operand[TInt64],
     dtype: type[UDtype] | DTypeLike,
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> TakeManySparseFromTensorsMap[UDtype]:
-    """`TakeManySparseFromTensorsMap.create` in the current scope, with
-    TakeManySparseFromTensorsMap.Options as keywords.
+    **_unknown: Never,
+) -> TakeManySparseFromTensorsMapOutputs[UDtype]:
+    """The outputs of `TakeManySparseFromTensorsMap.create` in the current scope,
+    with TakeManySparseFromTensorsMap.Options as keywords.
     """
-    return TakeManySparseFromTensorsMap.create(
-        Scope.current(name),
-        sparse_handles,
-        dtype,
-        TakeManySparseFromTensorsMap.Options(
-            container=container, shared_name=shared_name
-        ),
+    if _unknown:
+        raise TakeManySparseFromTensorsMap._unknown(_unknown)
+    fast_path_error = None
+    _result: TakeManySparseFromTensorsMapOutputs[UDtype]
+    if executing_eagerly():
+        try:
+            _result = TakeManySparseFromTensorsMapOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "TakeManySparseFromTensorsMap",
+                    name,
+                    sparse_handles,
+                    "dtype",
+                    as_dtype(dtype),
+                    "container",
+                    container,
+                    "shared_name",
+                    shared_name,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TakeManySparseFromTensorsMap._call(
+        name,
+        (sparse_handles,),
+        {"dtype": dtype, "container": container, "shared_name": shared_name},
+        fast_path_error,
     )
+    return _result

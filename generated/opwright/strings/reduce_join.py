@@ -5,13 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TInt32, TString
+    from opwright_runtime.gencode import (
+        Operand,
+        Output,
+        StringLike,
+        StringOperand,
+        TInt32,
+    )
     from typing_extensions import Self
 
 __all__ = ["ReduceJoin", "reduce_join"]
@@ -26,7 +45,7 @@ class ReduceJoinInputs(OpInputs):
     separator: StringLike
 
 
-class ReduceJoin(Op):
+class ReduceJoin(TensorOp[TString]):
     """TensorFlow's `ReduceJoin`: `inputs`, `reduction_indices` -> `output`.
 
     TensorFlow's own text: `ReduceJoin.tensorflow_doc()`.
@@ -70,13 +89,10 @@ class ReduceJoin(Op):
     def inputs(self) -> ReduceJoinInputs:
         return ReduceJoinInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Operand[TString],
+        inputs: StringOperand,
         reduction_indices: Operand[TInt32],
         *options: Options,
     ) -> ReduceJoin:
@@ -91,13 +107,13 @@ class ReduceJoin(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReduceJoin = ReduceJoin()
+        op: ReduceJoin = new(ReduceJoin)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ReduceJoin",
                     None,
                     inputs,
@@ -108,13 +124,13 @@ class ReduceJoin(Op):
                     opts.separator,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, reduction_indices),
             {"keep_dims": opts.keep_dims, "separator": opts.separator},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -122,18 +138,43 @@ DEFAULTS = ReduceJoin.Options()
 MERGE = ReduceJoin.Options.merge
 
 
+@explained
 def reduce_join(
-    inputs: Operand[TString],
+    inputs: StringOperand,
     reduction_indices: Operand[TInt32],
     *,
-    keep_dims: bool = default(False),
-    separator: StringLike = default(""),
+    keep_dims: bool = False,
+    separator: StringLike = "",
     name: str | None = None,
-) -> ReduceJoin:
-    """`ReduceJoin.create` in the current scope, with ReduceJoin.Options as keywords."""
-    return ReduceJoin.create(
-        Scope.current(name),
-        inputs,
-        reduction_indices,
-        ReduceJoin.Options(keep_dims=keep_dims, separator=separator),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `ReduceJoin.create` in the current scope, with ReduceJoin.Options
+    as keywords.
+    """
+    if _unknown:
+        raise ReduceJoin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ReduceJoin",
+                name,
+                inputs,
+                reduction_indices,
+                "keep_dims",
+                flags[keep_dims],
+                "separator",
+                separator,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReduceJoin._call(
+        name,
+        (inputs, reduction_indices),
+        {"keep_dims": keep_dims, "separator": separator},
+        fast_path_error,
     )
+    return _result

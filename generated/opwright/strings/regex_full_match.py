@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TBool, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["RegexFullMatch", "regex_full_match"]
 
@@ -22,7 +33,7 @@ class RegexFullMatchInputs(OpInputs):
     pattern: Output[TString]
 
 
-class RegexFullMatch(Op):
+class RegexFullMatch(TensorOp[TBool]):
     """TensorFlow's `RegexFullMatch`: `input`, `pattern` -> `output`.
 
     TensorFlow's own text: `RegexFullMatch.tensorflow_doc()`.
@@ -40,12 +51,9 @@ class RegexFullMatch(Op):
     def inputs(self) -> RegexFullMatchInputs:
         return RegexFullMatchInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[TString], pattern: Operand[TString]
+        scope: Scope, input: StringOperand, pattern: StringOperand
     ) -> RegexFullMatch:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -57,21 +65,37 @@ class RegexFullMatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RegexFullMatch = RegexFullMatch()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RegexFullMatch = new(RegexFullMatch)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "RegexFullMatch", None, input, pattern
+                    context[CURRENT], "RegexFullMatch", None, input, pattern
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, pattern), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, pattern), {}, fast_path_error)
 
 
+@explained
 def regex_full_match(
-    input: Operand[TString], pattern: Operand[TString], *, name: str | None = None
-) -> RegexFullMatch:
-    """`RegexFullMatch.create` in the current scope."""
-    return RegexFullMatch.create(Scope.current(name), input, pattern)
+    input: StringOperand,
+    pattern: StringOperand,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`output` of `RegexFullMatch.create` in the current scope."""
+    if _unknown:
+        raise RegexFullMatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "RegexFullMatch", name, input, pattern)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RegexFullMatch._call(name, (input, pattern), {}, fast_path_error)
+    return _result

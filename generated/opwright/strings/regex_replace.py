@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
     from typing_extensions import Self
 
 __all__ = ["RegexReplace", "regex_replace"]
@@ -26,7 +39,7 @@ class RegexReplaceInputs(OpInputs):
     replace_global: bool
 
 
-class RegexReplace(Op):
+class RegexReplace(TensorOp[TString]):
     """TensorFlow's `RegexReplace`: `input`, `pattern`, `rewrite` -> `output`.
 
     TensorFlow's own text: `RegexReplace.tensorflow_doc()`.
@@ -64,15 +77,12 @@ class RegexReplace(Op):
     def inputs(self) -> RegexReplaceInputs:
         return RegexReplaceInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
-        pattern: Operand[TString],
-        rewrite: Operand[TString],
+        input: StringOperand,
+        pattern: StringOperand,
+        rewrite: StringOperand,
         *options: Options,
     ) -> RegexReplace:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -87,13 +97,13 @@ class RegexReplace(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RegexReplace = RegexReplace()
+        op: RegexReplace = new(RegexReplace)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "RegexReplace",
                     None,
                     input,
@@ -103,13 +113,13 @@ class RegexReplace(Op):
                     opts.replace_global,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, pattern, rewrite),
             {"replace_global": opts.replace_global},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -117,21 +127,42 @@ DEFAULTS = RegexReplace.Options()
 MERGE = RegexReplace.Options.merge
 
 
+@explained
 def regex_replace(
-    input: Operand[TString],
-    pattern: Operand[TString],
-    rewrite: Operand[TString],
+    input: StringOperand,
+    pattern: StringOperand,
+    rewrite: StringOperand,
     *,
-    replace_global: bool = default(True),
+    replace_global: bool = True,
     name: str | None = None,
-) -> RegexReplace:
-    """`RegexReplace.create` in the current scope, with RegexReplace.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `RegexReplace.create` in the current scope, with
+    RegexReplace.Options as keywords.
     """
-    return RegexReplace.create(
-        Scope.current(name),
-        input,
-        pattern,
-        rewrite,
-        RegexReplace.Options(replace_global=replace_global),
+    if _unknown:
+        raise RegexReplace._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RegexReplace",
+                name,
+                input,
+                pattern,
+                rewrite,
+                "replace_global",
+                flags[replace_global],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RegexReplace._call(
+        name,
+        (input, pattern, rewrite),
+        {"replace_global": replace_global},
+        fast_path_error,
     )
+    return _result

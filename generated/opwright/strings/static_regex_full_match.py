@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TBool, TString
+    from opwright_runtime.gencode import Output, StringLike, StringOperand, TString
 
 __all__ = ["StaticRegexFullMatch", "static_regex_full_match"]
 
@@ -22,7 +33,7 @@ class StaticRegexFullMatchInputs(OpInputs):
     pattern: StringLike
 
 
-class StaticRegexFullMatch(Op):
+class StaticRegexFullMatch(TensorOp[TBool]):
     """TensorFlow's `StaticRegexFullMatch`: `input` -> `output`.
 
     TensorFlow's own text: `StaticRegexFullMatch.tensorflow_doc()`.
@@ -40,12 +51,9 @@ class StaticRegexFullMatch(Op):
     def inputs(self) -> StaticRegexFullMatchInputs:
         return StaticRegexFullMatchInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[TString], pattern: StringLike
+        scope: Scope, input: StringOperand, pattern: StringLike
     ) -> StaticRegexFullMatch:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -57,12 +65,12 @@ class StaticRegexFullMatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StaticRegexFullMatch = StaticRegexFullMatch()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StaticRegexFullMatch = new(StaticRegexFullMatch)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StaticRegexFullMatch",
                     None,
                     input,
@@ -70,13 +78,38 @@ class StaticRegexFullMatch(Op):
                     pattern,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"pattern": pattern}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"pattern": pattern}, fast_path_error)
 
 
+@explained
 def static_regex_full_match(
-    input: Operand[TString], pattern: StringLike, *, name: str | None = None
-) -> StaticRegexFullMatch:
-    """`StaticRegexFullMatch.create` in the current scope."""
-    return StaticRegexFullMatch.create(Scope.current(name), input, pattern)
+    input: StringOperand,
+    pattern: StringLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`output` of `StaticRegexFullMatch.create` in the current scope."""
+    if _unknown:
+        raise StaticRegexFullMatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StaticRegexFullMatch",
+                name,
+                input,
+                "pattern",
+                pattern,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StaticRegexFullMatch._call(
+        name, (input,), {"pattern": pattern}, fast_path_error
+    )
+    return _result

@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike, StringOperand
     from typing_extensions import Self
 
 __all__ = ["StaticRegexReplace", "static_regex_replace"]
@@ -26,7 +39,7 @@ class StaticRegexReplaceInputs(OpInputs):
     replace_global: bool
 
 
-class StaticRegexReplace(Op):
+class StaticRegexReplace(TensorOp[TString]):
     """TensorFlow's `StaticRegexReplace`: `input` -> `output`.
 
     TensorFlow's own text: `StaticRegexReplace.tensorflow_doc()`.
@@ -64,13 +77,10 @@ class StaticRegexReplace(Op):
     def inputs(self) -> StaticRegexReplaceInputs:
         return StaticRegexReplaceInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         pattern: StringLike,
         rewrite: StringLike,
         *options: Options,
@@ -87,13 +97,13 @@ class StaticRegexReplace(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StaticRegexReplace = StaticRegexReplace()
+        op: StaticRegexReplace = new(StaticRegexReplace)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StaticRegexReplace",
                     None,
                     input,
@@ -105,8 +115,8 @@ class StaticRegexReplace(Op):
                     opts.replace_global,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -115,7 +125,7 @@ class StaticRegexReplace(Op):
                 "rewrite": rewrite,
                 "replace_global": opts.replace_global,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -123,21 +133,44 @@ DEFAULTS = StaticRegexReplace.Options()
 MERGE = StaticRegexReplace.Options.merge
 
 
+@explained
 def static_regex_replace(
-    input: Operand[TString],
+    input: StringOperand,
     pattern: StringLike,
     rewrite: StringLike,
     *,
-    replace_global: bool = default(True),
+    replace_global: bool = True,
     name: str | None = None,
-) -> StaticRegexReplace:
-    """`StaticRegexReplace.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `StaticRegexReplace.create` in the current scope, with
     StaticRegexReplace.Options as keywords.
     """
-    return StaticRegexReplace.create(
-        Scope.current(name),
-        input,
-        pattern,
-        rewrite,
-        StaticRegexReplace.Options(replace_global=replace_global),
+    if _unknown:
+        raise StaticRegexReplace._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StaticRegexReplace",
+                name,
+                input,
+                "pattern",
+                pattern,
+                "rewrite",
+                rewrite,
+                "replace_global",
+                flags[replace_global],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StaticRegexReplace._call(
+        name,
+        (input,),
+        {"pattern": pattern, "rewrite": rewrite, "replace_global": replace_global},
+        fast_path_error,
     )
+    return _result

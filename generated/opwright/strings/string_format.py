@@ -5,22 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        StringLike,
-        TString,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["StringFormat", "string_format"]
@@ -36,7 +41,7 @@ class StringFormatInputs(OpInputs):
     summarize: int
 
 
-class StringFormat(Op):
+class StringFormat(TensorOp[TString]):
     """TensorFlow's `StringFormat`: `inputs` -> `output`.
 
     TensorFlow's own text: `StringFormat.tensorflow_doc()`.
@@ -86,12 +91,9 @@ class StringFormat(Op):
     def inputs(self) -> StringFormatInputs:
         return StringFormatInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[AnyDType]], *options: Options
+        scope: Scope, inputs: Sequence[AnyOperand[AnyDType]], *options: Options
     ) -> StringFormat:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -103,13 +105,13 @@ class StringFormat(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringFormat = StringFormat()
+        op: StringFormat = new(StringFormat)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringFormat",
                     None,
                     inputs,
@@ -121,8 +123,8 @@ class StringFormat(Op):
                     opts.summarize,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
@@ -131,7 +133,7 @@ class StringFormat(Op):
                 "placeholder": opts.placeholder,
                 "summarize": opts.summarize,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -139,21 +141,44 @@ DEFAULTS = StringFormat.Options()
 MERGE = StringFormat.Options.merge
 
 
+@explained
 def string_format(
-    inputs: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
     *,
-    template: StringLike = default("%s"),
-    placeholder: StringLike = default("%s"),
-    summarize: int = default(3),
+    template: StringLike = "%s",
+    placeholder: StringLike = "%s",
+    summarize: int = 3,
     name: str | None = None,
-) -> StringFormat:
-    """`StringFormat.create` in the current scope, with StringFormat.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `StringFormat.create` in the current scope, with
+    StringFormat.Options as keywords.
     """
-    return StringFormat.create(
-        Scope.current(name),
-        inputs,
-        StringFormat.Options(
-            template=template, placeholder=placeholder, summarize=summarize
-        ),
+    if _unknown:
+        raise StringFormat._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StringFormat",
+                name,
+                inputs,
+                "template",
+                template,
+                "placeholder",
+                placeholder,
+                "summarize",
+                summarize,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringFormat._call(
+        name,
+        (inputs,),
+        {"template": template, "placeholder": placeholder, "summarize": summarize},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike, StringOperand
     from typing_extensions import Self
 
 __all__ = ["StringJoin", "string_join"]
@@ -27,7 +39,7 @@ class StringJoinInputs(OpInputs):
     separator: StringLike
 
 
-class StringJoin(Op):
+class StringJoin(TensorOp[TString]):
     """TensorFlow's `StringJoin`: `inputs` -> `output`.
 
     TensorFlow's own text: `StringJoin.tensorflow_doc()`.
@@ -65,12 +77,9 @@ class StringJoin(Op):
     def inputs(self) -> StringJoinInputs:
         return StringJoinInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[TString]], *options: Options
+        scope: Scope, inputs: Sequence[StringOperand], *options: Options
     ) -> StringJoin:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -82,13 +91,13 @@ class StringJoin(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringJoin = StringJoin()
+        op: StringJoin = new(StringJoin)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringJoin",
                     None,
                     inputs,
@@ -96,22 +105,41 @@ class StringJoin(Op):
                     opts.separator,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs,), {"separator": opts.separator}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (inputs,), {"separator": opts.separator}, fast_path_error
+        )
 
 
 DEFAULTS = StringJoin.Options()
 MERGE = StringJoin.Options.merge
 
 
+@explained
 def string_join(
-    inputs: Sequence[Operand[TString]],
+    inputs: Sequence[StringOperand],
     *,
-    separator: StringLike = default(""),
+    separator: StringLike = "",
     name: str | None = None,
-) -> StringJoin:
-    """`StringJoin.create` in the current scope, with StringJoin.Options as keywords."""
-    return StringJoin.create(
-        Scope.current(name), inputs, StringJoin.Options(separator=separator)
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `StringJoin.create` in the current scope, with StringJoin.Options
+    as keywords.
+    """
+    if _unknown:
+        raise StringJoin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "StringJoin", name, inputs, "separator", separator
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringJoin._call(
+        name, (inputs,), {"separator": separator}, fast_path_error
     )
+    return _result

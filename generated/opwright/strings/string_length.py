@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
     from typing_extensions import Self
 
 __all__ = ["StringLength", "string_length"]
@@ -24,7 +36,7 @@ class StringLengthInputs(OpInputs):
     unit: Literal["BYTE", "UTF8_CHAR"]
 
 
-class StringLength(Op):
+class StringLength(TensorOp[TInt32]):
     """TensorFlow's `StringLength`: `input` -> `output`.
 
     TensorFlow's own text: `StringLength.tensorflow_doc()`.
@@ -62,13 +74,8 @@ class StringLength(Op):
     def inputs(self) -> StringLengthInputs:
         return StringLengthInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.output
-
     @staticmethod
-    def create(
-        scope: Scope, input: Operand[TString], *options: Options
-    ) -> StringLength:
+    def create(scope: Scope, input: StringOperand, *options: Options) -> StringLength:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -79,33 +86,46 @@ class StringLength(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringLength = StringLength()
+        op: StringLength = new(StringLength)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "StringLength", None, input, "unit", opts.unit
+                    context[CURRENT], "StringLength", None, input, "unit", opts.unit
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"unit": opts.unit}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"unit": opts.unit}, fast_path_error)
 
 
 DEFAULTS = StringLength.Options()
 MERGE = StringLength.Options.merge
 
 
+@explained
 def string_length(
-    input: Operand[TString],
+    input: StringOperand,
     *,
-    unit: Literal["BYTE", "UTF8_CHAR"] = default("BYTE"),
+    unit: Literal["BYTE", "UTF8_CHAR"] = "BYTE",
     name: str | None = None,
-) -> StringLength:
-    """`StringLength.create` in the current scope, with StringLength.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`output` of `StringLength.create` in the current scope, with
+    StringLength.Options as keywords.
     """
-    return StringLength.create(
-        Scope.current(name), input, StringLength.Options(unit=unit)
-    )
+    if _unknown:
+        raise StringLength._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "StringLength", name, input, "unit", unit
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringLength._call(name, (input,), {"unit": unit}, fast_path_error)
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike, StringOperand
     from typing_extensions import Self
 
 __all__ = ["StringLower", "string_lower"]
@@ -24,7 +36,7 @@ class StringLowerInputs(OpInputs):
     encoding: StringLike
 
 
-class StringLower(Op):
+class StringLower(TensorOp[TString]):
     """TensorFlow's `StringLower`: `input` -> `output`.
 
     TensorFlow's own text: `StringLower.tensorflow_doc()`.
@@ -62,11 +74,8 @@ class StringLower(Op):
     def inputs(self) -> StringLowerInputs:
         return StringLowerInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[TString], *options: Options) -> StringLower:
+    def create(scope: Scope, input: StringOperand, *options: Options) -> StringLower:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -77,13 +86,13 @@ class StringLower(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringLower = StringLower()
+        op: StringLower = new(StringLower)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringLower",
                     None,
                     input,
@@ -91,24 +100,37 @@ class StringLower(Op):
                     opts.encoding,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"encoding": opts.encoding}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"encoding": opts.encoding}, fast_path_error)
 
 
 DEFAULTS = StringLower.Options()
 MERGE = StringLower.Options.merge
 
 
+@explained
 def string_lower(
-    input: Operand[TString],
+    input: StringOperand,
     *,
-    encoding: StringLike = default(""),
+    encoding: StringLike = "",
     name: str | None = None,
-) -> StringLower:
-    """`StringLower.create` in the current scope, with StringLower.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `StringLower.create` in the current scope, with
+    StringLower.Options as keywords.
     """
-    return StringLower.create(
-        Scope.current(name), input, StringLower.Options(encoding=encoding)
-    )
+    if _unknown:
+        raise StringLower._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "StringLower", name, input, "encoding", encoding
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringLower._call(name, (input,), {"encoding": encoding}, fast_path_error)
+    return _result

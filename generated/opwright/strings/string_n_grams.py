@@ -5,25 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TIndex,
         TString,
     )
 
-__all__ = ["StringNGrams", "string_n_grams"]
+__all__ = ["StringNGrams", "StringNGramsOutputs", "string_n_grams"]
 
 Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
 Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
@@ -41,6 +52,13 @@ class StringNGramsInputs(OpInputs, Generic[Usplits]):
     pad_width: int
     preserve_short_sequences: bool
     Tsplits: DType
+
+
+class StringNGramsOutputs(NamedTuple, Generic[Tsplits]):
+    """Outputs of StringNGrams, as `string_n_grams` returns them."""
+
+    ngrams: Output[TString]
+    ngrams_splits: Output[Tsplits]
 
 
 class StringNGrams(Op, Generic[Tsplits]):
@@ -61,6 +79,7 @@ class StringNGrams(Op, Generic[Tsplits]):
     ngrams: Output[TString]
     ngrams_splits: Output[Tsplits]
     Inputs = StringNGramsInputs
+    Outputs = StringNGramsOutputs
 
     @property
     def inputs(self) -> StringNGramsInputs[Tsplits]:
@@ -69,7 +88,7 @@ class StringNGrams(Op, Generic[Tsplits]):
     @staticmethod
     def create(
         scope: Scope,
-        data: Operand[TString],
+        data: StringOperand,
         data_splits: Operand[Usplits],
         separator: StringLike,
         ngram_widths: Sequence[int],
@@ -94,12 +113,12 @@ class StringNGrams(Op, Generic[Tsplits]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringNGrams[Usplits] = StringNGrams()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StringNGrams[Usplits] = new(StringNGrams)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.ngrams, op.ngrams_splits = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringNGrams",
                     None,
                     data,
@@ -115,11 +134,11 @@ class StringNGrams(Op, Generic[Tsplits]):
                     "pad_width",
                     pad_width,
                     "preserve_short_sequences",
-                    preserve_short_sequences,
+                    flags[preserve_short_sequences],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (data, data_splits),
@@ -131,12 +150,13 @@ class StringNGrams(Op, Generic[Tsplits]):
                 "pad_width": pad_width,
                 "preserve_short_sequences": preserve_short_sequences,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def string_n_grams(
-    data: Operand[TString],
+    data: StringOperand,
     data_splits: Operand[Usplits],
     separator: StringLike,
     ngram_widths: Sequence[int],
@@ -146,16 +166,50 @@ def string_n_grams(
     preserve_short_sequences: bool,
     *,
     name: str | None = None,
-) -> StringNGrams[Usplits]:
-    """`StringNGrams.create` in the current scope."""
-    return StringNGrams.create(
-        Scope.current(name),
-        data,
-        data_splits,
-        separator,
-        ngram_widths,
-        left_pad,
-        right_pad,
-        pad_width,
-        preserve_short_sequences,
+    **_unknown: Never,
+) -> StringNGramsOutputs[Usplits]:
+    """The outputs of `StringNGrams.create` in the current scope."""
+    if _unknown:
+        raise StringNGrams._unknown(_unknown)
+    fast_path_error = None
+    _result: StringNGramsOutputs[Usplits]
+    if executing_eagerly():
+        try:
+            _result = StringNGramsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "StringNGrams",
+                    name,
+                    data,
+                    data_splits,
+                    "separator",
+                    separator,
+                    "ngram_widths",
+                    ngram_widths,
+                    "left_pad",
+                    left_pad,
+                    "right_pad",
+                    right_pad,
+                    "pad_width",
+                    pad_width,
+                    "preserve_short_sequences",
+                    flags[preserve_short_sequences],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringNGrams._call(
+        name,
+        (data, data_splits),
+        {
+            "separator": separator,
+            "ngram_widths": ngram_widths,
+            "left_pad": left_pad,
+            "right_pad": right_pad,
+            "pad_width": pad_width,
+            "preserve_short_sequences": preserve_short_sequences,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import Output, StringOperand, TInt64, TString
     from typing_extensions import Self
 
-__all__ = ["StringSplit", "string_split"]
+__all__ = ["StringSplit", "StringSplitOutputs", "string_split"]
 
 
 class StringSplitInputs(OpInputs):
@@ -23,6 +35,14 @@ class StringSplitInputs(OpInputs):
     input: Output[TString]
     delimiter: Output[TString]
     skip_empty: bool
+
+
+class StringSplitOutputs(NamedTuple):
+    """Outputs of StringSplit, as `string_split` returns them."""
+
+    indices: Output[TInt64]
+    values: Output[TString]
+    shape: Output[TInt64]
 
 
 class StringSplit(Op):
@@ -43,6 +63,7 @@ class StringSplit(Op):
     values: Output[TString]
     shape: Output[TInt64]
     Inputs = StringSplitInputs
+    Outputs = StringSplitOutputs
 
     class Options(OpOptions):
         """Optional attributes of StringSplit.
@@ -70,10 +91,7 @@ class StringSplit(Op):
 
     @staticmethod
     def create(
-        scope: Scope,
-        input: Operand[TString],
-        delimiter: Operand[TString],
-        *options: Options,
+        scope: Scope, input: StringOperand, delimiter: StringOperand, *options: Options
     ) -> StringSplit:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -86,13 +104,13 @@ class StringSplit(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringSplit = StringSplit()
+        op: StringSplit = new(StringSplit)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.indices, op.values, op.shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringSplit",
                     None,
                     input,
@@ -101,10 +119,10 @@ class StringSplit(Op):
                     opts.skip_empty,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, delimiter), {"skip_empty": opts.skip_empty}, refusal
+            scope, (input, delimiter), {"skip_empty": opts.skip_empty}, fast_path_error
         )
 
 
@@ -112,19 +130,39 @@ DEFAULTS = StringSplit.Options()
 MERGE = StringSplit.Options.merge
 
 
+@explained
 def string_split(
-    input: Operand[TString],
-    delimiter: Operand[TString],
+    input: StringOperand,
+    delimiter: StringOperand,
     *,
-    skip_empty: bool = default(True),
+    skip_empty: bool = True,
     name: str | None = None,
-) -> StringSplit:
-    """`StringSplit.create` in the current scope, with StringSplit.Options as
-    keywords.
+    **_unknown: Never,
+) -> StringSplitOutputs:
+    """The outputs of `StringSplit.create` in the current scope, with
+    StringSplit.Options as keywords.
     """
-    return StringSplit.create(
-        Scope.current(name),
-        input,
-        delimiter,
-        StringSplit.Options(skip_empty=skip_empty),
+    if _unknown:
+        raise StringSplit._unknown(_unknown)
+    fast_path_error = None
+    _result: StringSplitOutputs
+    if executing_eagerly():
+        try:
+            _result = StringSplitOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "StringSplit",
+                    name,
+                    input,
+                    delimiter,
+                    "skip_empty",
+                    flags[skip_empty],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringSplit._call(
+        name, (input, delimiter), {"skip_empty": skip_empty}, fast_path_error
     )
+    return _result

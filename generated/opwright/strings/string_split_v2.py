@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import Output, StringOperand, TInt64, TString
     from typing_extensions import Self
 
-__all__ = ["StringSplitV2", "string_split_v2"]
+__all__ = ["StringSplitV2", "StringSplitV2Outputs", "string_split_v2"]
 
 
 class StringSplitV2Inputs(OpInputs):
@@ -23,6 +34,14 @@ class StringSplitV2Inputs(OpInputs):
     input: Output[TString]
     sep: Output[TString]
     maxsplit: int
+
+
+class StringSplitV2Outputs(NamedTuple):
+    """Outputs of StringSplitV2, as `string_split_v2` returns them."""
+
+    indices: Output[TInt64]
+    values: Output[TString]
+    shape: Output[TInt64]
 
 
 class StringSplitV2(Op):
@@ -42,6 +61,7 @@ class StringSplitV2(Op):
     values: Output[TString]
     shape: Output[TInt64]
     Inputs = StringSplitV2Inputs
+    Outputs = StringSplitV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of StringSplitV2.
@@ -69,7 +89,7 @@ class StringSplitV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[TString], sep: Operand[TString], *options: Options
+        scope: Scope, input: StringOperand, sep: StringOperand, *options: Options
     ) -> StringSplitV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -82,13 +102,13 @@ class StringSplitV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringSplitV2 = StringSplitV2()
+        op: StringSplitV2 = new(StringSplitV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.indices, op.values, op.shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringSplitV2",
                     None,
                     input,
@@ -97,25 +117,50 @@ class StringSplitV2(Op):
                     opts.maxsplit,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, sep), {"maxsplit": opts.maxsplit}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input, sep), {"maxsplit": opts.maxsplit}, fast_path_error
+        )
 
 
 DEFAULTS = StringSplitV2.Options()
 MERGE = StringSplitV2.Options.merge
 
 
+@explained
 def string_split_v2(
-    input: Operand[TString],
-    sep: Operand[TString],
+    input: StringOperand,
+    sep: StringOperand,
     *,
-    maxsplit: int = default(-1),
+    maxsplit: int = -1,
     name: str | None = None,
-) -> StringSplitV2:
-    """`StringSplitV2.create` in the current scope, with StringSplitV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> StringSplitV2Outputs:
+    """The outputs of `StringSplitV2.create` in the current scope, with
+    StringSplitV2.Options as keywords.
     """
-    return StringSplitV2.create(
-        Scope.current(name), input, sep, StringSplitV2.Options(maxsplit=maxsplit)
+    if _unknown:
+        raise StringSplitV2._unknown(_unknown)
+    fast_path_error = None
+    _result: StringSplitV2Outputs
+    if executing_eagerly():
+        try:
+            _result = StringSplitV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "StringSplitV2",
+                    name,
+                    input,
+                    sep,
+                    "maxsplit",
+                    maxsplit,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringSplitV2._call(
+        name, (input, sep), {"maxsplit": maxsplit}, fast_path_error
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["StringStrip", "string_strip"]
 
@@ -21,7 +32,7 @@ class StringStripInputs(OpInputs):
     input: Output[TString]
 
 
-class StringStrip(Op):
+class StringStrip(TensorOp[TString]):
     """TensorFlow's `StringStrip`: `input` -> `output`.
 
     TensorFlow's own text: `StringStrip.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class StringStrip(Op):
     def inputs(self) -> StringStripInputs:
         return StringStripInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[TString]) -> StringStrip:
+    def create(scope: Scope, input: StringOperand) -> StringStrip:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,17 +61,31 @@ class StringStrip(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringStrip = StringStrip()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "StringStrip", None, input)
+        op: StringStrip = new(StringStrip)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "StringStrip", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def string_strip(input: Operand[TString], *, name: str | None = None) -> StringStrip:
-    """`StringStrip.create` in the current scope."""
-    return StringStrip.create(Scope.current(name), input)
+@explained
+def string_strip(
+    input: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`output` of `StringStrip.create` in the current scope."""
+    if _unknown:
+        raise StringStrip._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "StringStrip", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringStrip._call(name, (input,), {}, fast_path_error)
+    return _result

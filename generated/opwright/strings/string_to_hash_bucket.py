@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["StringToHashBucket", "string_to_hash_bucket"]
 
@@ -22,7 +33,7 @@ class StringToHashBucketInputs(OpInputs):
     num_buckets: int
 
 
-class StringToHashBucket(Op):
+class StringToHashBucket(TensorOp[TInt64]):
     """TensorFlow's `StringToHashBucket`: `string_tensor` -> `output`.
 
     TensorFlow's own text: `StringToHashBucket.tensorflow_doc()`.
@@ -40,12 +51,9 @@ class StringToHashBucket(Op):
     def inputs(self) -> StringToHashBucketInputs:
         return StringToHashBucketInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, string_tensor: Operand[TString], num_buckets: int
+        scope: Scope, string_tensor: StringOperand, num_buckets: int
     ) -> StringToHashBucket:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -57,12 +65,12 @@ class StringToHashBucket(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringToHashBucket = StringToHashBucket()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StringToHashBucket = new(StringToHashBucket)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringToHashBucket",
                     None,
                     string_tensor,
@@ -70,13 +78,40 @@ class StringToHashBucket(Op):
                     num_buckets,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (string_tensor,), {"num_buckets": num_buckets}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (string_tensor,), {"num_buckets": num_buckets}, fast_path_error
+        )
 
 
+@explained
 def string_to_hash_bucket(
-    string_tensor: Operand[TString], num_buckets: int, *, name: str | None = None
-) -> StringToHashBucket:
-    """`StringToHashBucket.create` in the current scope."""
-    return StringToHashBucket.create(Scope.current(name), string_tensor, num_buckets)
+    string_tensor: StringOperand,
+    num_buckets: int,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`output` of `StringToHashBucket.create` in the current scope."""
+    if _unknown:
+        raise StringToHashBucket._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StringToHashBucket",
+                name,
+                string_tensor,
+                "num_buckets",
+                num_buckets,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringToHashBucket._call(
+        name, (string_tensor,), {"num_buckets": num_buckets}, fast_path_error
+    )
+    return _result

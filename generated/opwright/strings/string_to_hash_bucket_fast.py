@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["StringToHashBucketFast", "string_to_hash_bucket_fast"]
 
@@ -22,7 +33,7 @@ class StringToHashBucketFastInputs(OpInputs):
     num_buckets: int
 
 
-class StringToHashBucketFast(Op):
+class StringToHashBucketFast(TensorOp[TInt64]):
     """TensorFlow's `StringToHashBucketFast`: `input` -> `output`.
 
     TensorFlow's own text: `StringToHashBucketFast.tensorflow_doc()`.
@@ -40,12 +51,9 @@ class StringToHashBucketFast(Op):
     def inputs(self) -> StringToHashBucketFastInputs:
         return StringToHashBucketFastInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[TString], num_buckets: int
+        scope: Scope, input: StringOperand, num_buckets: int
     ) -> StringToHashBucketFast:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -57,12 +65,12 @@ class StringToHashBucketFast(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringToHashBucketFast = StringToHashBucketFast()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StringToHashBucketFast = new(StringToHashBucketFast)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringToHashBucketFast",
                     None,
                     input,
@@ -70,13 +78,38 @@ class StringToHashBucketFast(Op):
                     num_buckets,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"num_buckets": num_buckets}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"num_buckets": num_buckets}, fast_path_error)
 
 
+@explained
 def string_to_hash_bucket_fast(
-    input: Operand[TString], num_buckets: int, *, name: str | None = None
-) -> StringToHashBucketFast:
-    """`StringToHashBucketFast.create` in the current scope."""
-    return StringToHashBucketFast.create(Scope.current(name), input, num_buckets)
+    input: StringOperand,
+    num_buckets: int,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`output` of `StringToHashBucketFast.create` in the current scope."""
+    if _unknown:
+        raise StringToHashBucketFast._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StringToHashBucketFast",
+                name,
+                input,
+                "num_buckets",
+                num_buckets,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringToHashBucketFast._call(
+        name, (input,), {"num_buckets": num_buckets}, fast_path_error
+    )
+    return _result

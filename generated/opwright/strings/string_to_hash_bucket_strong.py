@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["StringToHashBucketStrong", "string_to_hash_bucket_strong"]
 
@@ -25,7 +36,7 @@ class StringToHashBucketStrongInputs(OpInputs):
     key: tuple[int, ...]
 
 
-class StringToHashBucketStrong(Op):
+class StringToHashBucketStrong(TensorOp[TInt64]):
     """TensorFlow's `StringToHashBucketStrong`: `input` -> `output`.
 
     TensorFlow's own text: `StringToHashBucketStrong.tensorflow_doc()`.
@@ -43,12 +54,9 @@ class StringToHashBucketStrong(Op):
     def inputs(self) -> StringToHashBucketStrongInputs:
         return StringToHashBucketStrongInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[TString], num_buckets: int, key: Sequence[int]
+        scope: Scope, input: StringOperand, num_buckets: int, key: Sequence[int]
     ) -> StringToHashBucketStrong:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -61,12 +69,12 @@ class StringToHashBucketStrong(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringToHashBucketStrong = StringToHashBucketStrong()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StringToHashBucketStrong = new(StringToHashBucketStrong)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringToHashBucketStrong",
                     None,
                     input,
@@ -76,19 +84,43 @@ class StringToHashBucketStrong(Op):
                     key,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input,), {"num_buckets": num_buckets, "key": key}, refusal
+            scope, (input,), {"num_buckets": num_buckets, "key": key}, fast_path_error
         )
 
 
+@explained
 def string_to_hash_bucket_strong(
-    input: Operand[TString],
+    input: StringOperand,
     num_buckets: int,
     key: Sequence[int],
     *,
     name: str | None = None,
-) -> StringToHashBucketStrong:
-    """`StringToHashBucketStrong.create` in the current scope."""
-    return StringToHashBucketStrong.create(Scope.current(name), input, num_buckets, key)
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`output` of `StringToHashBucketStrong.create` in the current scope."""
+    if _unknown:
+        raise StringToHashBucketStrong._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StringToHashBucketStrong",
+                name,
+                input,
+                "num_buckets",
+                num_buckets,
+                "key",
+                key,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringToHashBucketStrong._call(
+        name, (input,), {"num_buckets": num_buckets, "key": key}, fast_path_error
+    )
+    return _result

@@ -3,21 +3,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TFloat64,
         TIndex,
         TString,
@@ -46,7 +56,7 @@ class StringToNumberInputs(OpInputs):
     out_type: DType
 
 
-class StringToNumber(Op, Generic[OutType]):
+class StringToNumber(TensorOp[OutType]):
     """TensorFlow's `StringToNumber`: `string_tensor` -> `output`.
 
     TensorFlow's own text: `StringToNumber.tensorflow_doc()`.
@@ -66,14 +76,11 @@ class StringToNumber(Op, Generic[OutType]):
     def inputs(self) -> StringToNumberInputs:
         return StringToNumberInputs(self)
 
-    def as_output(self) -> Output[OutType]:
-        return self.output
-
     @overload
     @staticmethod
     def create(
         scope: Scope,
-        string_tensor: Operand[TString],
+        string_tensor: StringOperand,
         *,
         out_type: type[TFloat32] = TFloat32,
     ) -> StringToNumber[TFloat32]: ...
@@ -82,7 +89,7 @@ class StringToNumber(Op, Generic[OutType]):
     @staticmethod
     def create(
         scope: Scope,
-        string_tensor: Operand[TString],
+        string_tensor: StringOperand,
         *,
         out_type: type[UOutType] | DTypeLike,
     ) -> StringToNumber[UOutType]: ...
@@ -90,7 +97,7 @@ class StringToNumber(Op, Generic[OutType]):
     @staticmethod
     def create(
         scope: Scope,
-        string_tensor: Operand[TString],
+        string_tensor: StringOperand,
         *,
         out_type: type[UOutType] | DTypeLike = "float32",
     ) -> StringToNumber[UOutType]:
@@ -105,12 +112,12 @@ class StringToNumber(Op, Generic[OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StringToNumber[UOutType] = StringToNumber()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StringToNumber[UOutType] = new(StringToNumber)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "StringToNumber",
                     None,
                     string_tensor,
@@ -118,34 +125,58 @@ class StringToNumber(Op, Generic[OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (string_tensor,), {"out_type": out_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (string_tensor,), {"out_type": out_type}, fast_path_error
+        )
 
 
 @overload
 def string_to_number(
-    string_tensor: Operand[TString],
+    string_tensor: StringOperand,
     *,
     out_type: type[TFloat32] = TFloat32,
     name: str | None = None,
-) -> StringToNumber[TFloat32]: ...
+) -> Output[TFloat32]: ...
 
 
 @overload
 def string_to_number(
-    string_tensor: Operand[TString],
+    string_tensor: StringOperand,
     *,
     out_type: type[UOutType] | DTypeLike,
     name: str | None = None,
-) -> StringToNumber[UOutType]: ...
+) -> Output[UOutType]: ...
 
 
+@explained
 def string_to_number(
-    string_tensor: Operand[TString],
+    string_tensor: StringOperand,
     *,
     out_type: type[UOutType] | DTypeLike = "float32",
     name: str | None = None,
-) -> StringToNumber[UOutType]:
-    """`StringToNumber.create` in the current scope."""
-    return StringToNumber.create(Scope.current(name), string_tensor, out_type=out_type)
+    **_unknown: Never,
+) -> Output[UOutType]:
+    """`output` of `StringToNumber.create` in the current scope."""
+    if _unknown:
+        raise StringToNumber._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UOutType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StringToNumber",
+                name,
+                string_tensor,
+                "out_type",
+                as_dtype(out_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StringToNumber._call(
+        name, (string_tensor,), {"out_type": out_type}, fast_path_error
+    )
+    return _result

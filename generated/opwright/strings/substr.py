@@ -5,14 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TString
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        StringOperand,
+        TIndex,
+    )
     from typing_extensions import Self
 
 __all__ = ["Substr", "substr"]
@@ -30,7 +49,7 @@ class SubstrInputs(OpInputs):
     unit: Literal["BYTE", "UTF8_CHAR"]
 
 
-class Substr(Op):
+class Substr(TensorOp[TString]):
     """TensorFlow's `Substr`: `input`, `pos`, `len` -> `output`.
 
     TensorFlow's own text: `Substr.tensorflow_doc()`.
@@ -70,15 +89,12 @@ class Substr(Op):
     def inputs(self) -> SubstrInputs:
         return SubstrInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         pos: Operand[U],
-        len: Operand[U],
+        len: SameOperand[U],
         *options: Options,
     ) -> Substr:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -93,33 +109,48 @@ class Substr(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Substr = Substr()
+        op: Substr = new(Substr)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "Substr", None, input, pos, len, "unit", opts.unit
+                    context[CURRENT], "Substr", None, input, pos, len, "unit", opts.unit
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, pos, len), {"unit": opts.unit}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, pos, len), {"unit": opts.unit}, fast_path_error)
 
 
 DEFAULTS = Substr.Options()
 MERGE = Substr.Options.merge
 
 
+@explained
 def substr(
-    input: Operand[TString],
+    input: StringOperand,
     pos: Operand[U],
-    len: Operand[U],
+    len: SameOperand[U],
     *,
-    unit: Literal["BYTE", "UTF8_CHAR"] = default("BYTE"),
+    unit: Literal["BYTE", "UTF8_CHAR"] = "BYTE",
     name: str | None = None,
-) -> Substr:
-    """`Substr.create` in the current scope, with Substr.Options as keywords."""
-    return Substr.create(
-        Scope.current(name), input, pos, len, Substr.Options(unit=unit)
-    )
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `Substr.create` in the current scope, with Substr.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Substr._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "Substr", name, input, pos, len, "unit", unit
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Substr._call(name, (input, pos, len), {"unit": unit}, fast_path_error)
+    return _result

@@ -5,28 +5,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
         StringLike,
+        StringOperand,
         TIndex,
         TInt32,
         TString,
     )
     from typing_extensions import Self
 
-__all__ = ["UnicodeDecode", "unicode_decode"]
+__all__ = ["UnicodeDecode", "UnicodeDecodeOutputs", "unicode_decode"]
 
 Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
 Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
@@ -41,6 +53,13 @@ class UnicodeDecodeInputs(OpInputs):
     replacement_char: int
     replace_control_characters: bool
     Tsplits: DType
+
+
+class UnicodeDecodeOutputs(NamedTuple, Generic[Tsplits]):
+    """Outputs of UnicodeDecode, as `unicode_decode` returns them."""
+
+    row_splits: Output[Tsplits]
+    char_values: Output[TInt32]
 
 
 class UnicodeDecode(Op, Generic[Tsplits]):
@@ -60,6 +79,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
     row_splits: Output[Tsplits]
     char_values: Output[TInt32]
     Inputs = UnicodeDecodeInputs
+    Outputs = UnicodeDecodeOutputs
 
     class Options(OpOptions):
         """Optional attributes of UnicodeDecode.
@@ -107,7 +127,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[TInt64] = TInt64,
@@ -117,7 +137,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[Usplits] | DTypeLike,
@@ -126,7 +146,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[Usplits] | DTypeLike = "int64",
@@ -143,13 +163,13 @@ class UnicodeDecode(Op, Generic[Tsplits]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnicodeDecode[Usplits] = UnicodeDecode()
+        op: UnicodeDecode[Usplits] = new(UnicodeDecode)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.row_splits, op.char_values = execute(
-                    context._context,
+                    context[CURRENT],
                     "UnicodeDecode",
                     None,
                     input,
@@ -165,8 +185,8 @@ class UnicodeDecode(Op, Generic[Tsplits]):
                     as_dtype(Tsplits),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -177,7 +197,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
                 "replace_control_characters": opts.replace_control_characters,
                 "Tsplits": Tsplits,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -187,51 +207,82 @@ MERGE = UnicodeDecode.Options.merge
 
 @overload
 def unicode_decode(
-    input: Operand[TString],
+    input: StringOperand,
     input_encoding: StringLike,
     *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
+    errors: Literal["strict", "replace", "ignore"] = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
     Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
-) -> UnicodeDecode[TInt64]: ...
+) -> UnicodeDecodeOutputs[TInt64]: ...
 
 
 @overload
 def unicode_decode(
-    input: Operand[TString],
+    input: StringOperand,
     input_encoding: StringLike,
     *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
+    errors: Literal["strict", "replace", "ignore"] = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
     Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
-) -> UnicodeDecode[Usplits]: ...
+) -> UnicodeDecodeOutputs[Usplits]: ...
 
 
+@explained
 def unicode_decode(
-    input: Operand[TString],
+    input: StringOperand,
     input_encoding: StringLike,
     *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
+    errors: Literal["strict", "replace", "ignore"] = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
     Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> UnicodeDecode[Usplits]:
-    """`UnicodeDecode.create` in the current scope, with UnicodeDecode.Options as
-    keywords.
+    **_unknown: Never,
+) -> UnicodeDecodeOutputs[Usplits]:
+    """The outputs of `UnicodeDecode.create` in the current scope, with
+    UnicodeDecode.Options as keywords.
     """
-    return UnicodeDecode.create(
-        Scope.current(name),
-        input,
-        input_encoding,
-        UnicodeDecode.Options(
-            errors=errors,
-            replacement_char=replacement_char,
-            replace_control_characters=replace_control_characters,
-        ),
-        Tsplits=Tsplits,
+    if _unknown:
+        raise UnicodeDecode._unknown(_unknown)
+    fast_path_error = None
+    _result: UnicodeDecodeOutputs[Usplits]
+    if executing_eagerly():
+        try:
+            _result = UnicodeDecodeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "UnicodeDecode",
+                    name,
+                    input,
+                    "input_encoding",
+                    input_encoding,
+                    "errors",
+                    errors,
+                    "replacement_char",
+                    replacement_char,
+                    "replace_control_characters",
+                    flags[replace_control_characters],
+                    "Tsplits",
+                    as_dtype(Tsplits),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnicodeDecode._call(
+        name,
+        (input,),
+        {
+            "input_encoding": input_encoding,
+            "errors": errors,
+            "replacement_char": replacement_char,
+            "replace_control_characters": replace_control_characters,
+            "Tsplits": Tsplits,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,28 +5,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt64,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
         StringLike,
+        StringOperand,
         TIndex,
         TInt32,
         TString,
     )
     from typing_extensions import Self
 
-__all__ = ["UnicodeDecodeWithOffsets", "unicode_decode_with_offsets"]
+__all__ = [
+    "UnicodeDecodeWithOffsets",
+    "UnicodeDecodeWithOffsetsOutputs",
+    "unicode_decode_with_offsets",
+]
 
 Tsplits = TypeVar("Tsplits", bound="TIndex", default="AnyDType")
 Usplits = TypeVar("Usplits", bound="TIndex", default="AnyDType")
@@ -41,6 +57,14 @@ class UnicodeDecodeWithOffsetsInputs(OpInputs):
     replacement_char: int
     replace_control_characters: bool
     Tsplits: DType
+
+
+class UnicodeDecodeWithOffsetsOutputs(NamedTuple, Generic[Tsplits]):
+    """Outputs of UnicodeDecodeWithOffsets, as `unicode_decode_with_offsets` returns them."""
+
+    row_splits: Output[Tsplits]
+    char_values: Output[TInt32]
+    char_to_byte_starts: Output[TInt64]
 
 
 class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
@@ -63,6 +87,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
     char_values: Output[TInt32]
     char_to_byte_starts: Output[TInt64]
     Inputs = UnicodeDecodeWithOffsetsInputs
+    Outputs = UnicodeDecodeWithOffsetsOutputs
 
     class Options(OpOptions):
         """Optional attributes of UnicodeDecodeWithOffsets.
@@ -110,7 +135,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[TInt64] = TInt64,
@@ -120,7 +145,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[Usplits] | DTypeLike,
@@ -129,7 +154,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[Usplits] | DTypeLike = "int64",
@@ -146,13 +171,13 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnicodeDecodeWithOffsets[Usplits] = UnicodeDecodeWithOffsets()
+        op: UnicodeDecodeWithOffsets[Usplits] = new(UnicodeDecodeWithOffsets)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.row_splits, op.char_values, op.char_to_byte_starts = execute(
-                    context._context,
+                    context[CURRENT],
                     "UnicodeDecodeWithOffsets",
                     None,
                     input,
@@ -168,8 +193,8 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
                     as_dtype(Tsplits),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -180,7 +205,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
                 "replace_control_characters": opts.replace_control_characters,
                 "Tsplits": Tsplits,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -190,51 +215,82 @@ MERGE = UnicodeDecodeWithOffsets.Options.merge
 
 @overload
 def unicode_decode_with_offsets(
-    input: Operand[TString],
+    input: StringOperand,
     input_encoding: StringLike,
     *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
+    errors: Literal["strict", "replace", "ignore"] = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
     Tsplits: type[TInt64] = TInt64,
     name: str | None = None,
-) -> UnicodeDecodeWithOffsets[TInt64]: ...
+) -> UnicodeDecodeWithOffsetsOutputs[TInt64]: ...
 
 
 @overload
 def unicode_decode_with_offsets(
-    input: Operand[TString],
+    input: StringOperand,
     input_encoding: StringLike,
     *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
+    errors: Literal["strict", "replace", "ignore"] = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
     Tsplits: type[Usplits] | DTypeLike,
     name: str | None = None,
-) -> UnicodeDecodeWithOffsets[Usplits]: ...
+) -> UnicodeDecodeWithOffsetsOutputs[Usplits]: ...
 
 
+@explained
 def unicode_decode_with_offsets(
-    input: Operand[TString],
+    input: StringOperand,
     input_encoding: StringLike,
     *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
+    errors: Literal["strict", "replace", "ignore"] = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
     Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
-) -> UnicodeDecodeWithOffsets[Usplits]:
-    """`UnicodeDecodeWithOffsets.create` in the current scope, with
+    **_unknown: Never,
+) -> UnicodeDecodeWithOffsetsOutputs[Usplits]:
+    """The outputs of `UnicodeDecodeWithOffsets.create` in the current scope, with
     UnicodeDecodeWithOffsets.Options as keywords.
     """
-    return UnicodeDecodeWithOffsets.create(
-        Scope.current(name),
-        input,
-        input_encoding,
-        UnicodeDecodeWithOffsets.Options(
-            errors=errors,
-            replacement_char=replacement_char,
-            replace_control_characters=replace_control_characters,
-        ),
-        Tsplits=Tsplits,
+    if _unknown:
+        raise UnicodeDecodeWithOffsets._unknown(_unknown)
+    fast_path_error = None
+    _result: UnicodeDecodeWithOffsetsOutputs[Usplits]
+    if executing_eagerly():
+        try:
+            _result = UnicodeDecodeWithOffsetsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "UnicodeDecodeWithOffsets",
+                    name,
+                    input,
+                    "input_encoding",
+                    input_encoding,
+                    "errors",
+                    errors,
+                    "replacement_char",
+                    replacement_char,
+                    "replace_control_characters",
+                    flags[replace_control_characters],
+                    "Tsplits",
+                    as_dtype(Tsplits),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnicodeDecodeWithOffsets._call(
+        name,
+        (input,),
+        {
+            "input_encoding": input_encoding,
+            "errors": errors,
+            "replacement_char": replacement_char,
+            "replace_control_characters": replace_control_characters,
+            "Tsplits": Tsplits,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
         TIndex,
         TInt32,
-        TString,
     )
     from typing_extensions import Self
 
@@ -39,7 +49,7 @@ class UnicodeEncodeInputs(OpInputs):
     Tsplits: DType
 
 
-class UnicodeEncode(Op):
+class UnicodeEncode(TensorOp[TString]):
     """TensorFlow's `UnicodeEncode`: `input_values`, `input_splits` -> `output`.
 
     TensorFlow's own text: `UnicodeEncode.tensorflow_doc()`.
@@ -85,9 +95,6 @@ class UnicodeEncode(Op):
     def inputs(self) -> UnicodeEncodeInputs:
         return UnicodeEncodeInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -108,13 +115,13 @@ class UnicodeEncode(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnicodeEncode = UnicodeEncode()
+        op: UnicodeEncode = new(UnicodeEncode)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UnicodeEncode",
                     None,
                     input_values,
@@ -127,8 +134,8 @@ class UnicodeEncode(Op):
                     opts.replacement_char,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_values, input_splits),
@@ -137,7 +144,7 @@ class UnicodeEncode(Op):
                 "output_encoding": output_encoding,
                 "replacement_char": opts.replacement_char,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,22 +152,50 @@ DEFAULTS = UnicodeEncode.Options()
 MERGE = UnicodeEncode.Options.merge
 
 
+@explained
 def unicode_encode(
     input_values: Operand[TInt32],
     input_splits: Operand[Usplits],
     output_encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"],
     *,
-    errors: Literal["ignore", "replace", "strict"] = default("replace"),
-    replacement_char: int = default(65533),
+    errors: Literal["ignore", "replace", "strict"] = "replace",
+    replacement_char: int = 65533,
     name: str | None = None,
-) -> UnicodeEncode:
-    """`UnicodeEncode.create` in the current scope, with UnicodeEncode.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `UnicodeEncode.create` in the current scope, with
+    UnicodeEncode.Options as keywords.
     """
-    return UnicodeEncode.create(
-        Scope.current(name),
-        input_values,
-        input_splits,
-        output_encoding,
-        UnicodeEncode.Options(errors=errors, replacement_char=replacement_char),
+    if _unknown:
+        raise UnicodeEncode._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UnicodeEncode",
+                name,
+                input_values,
+                input_splits,
+                "errors",
+                errors,
+                "output_encoding",
+                output_encoding,
+                "replacement_char",
+                replacement_char,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnicodeEncode._call(
+        name,
+        (input_values, input_splits),
+        {
+            "errors": errors,
+            "output_encoding": output_encoding,
+            "replacement_char": replacement_char,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["UnicodeScript", "unicode_script"]
 
@@ -21,7 +32,7 @@ class UnicodeScriptInputs(OpInputs):
     input: Output[TInt32]
 
 
-class UnicodeScript(Op):
+class UnicodeScript(TensorOp[TInt32]):
     """TensorFlow's `UnicodeScript`: `input` -> `output`.
 
     TensorFlow's own text: `UnicodeScript.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class UnicodeScript(Op):
     def inputs(self) -> UnicodeScriptInputs:
         return UnicodeScriptInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: Operand[TInt32]) -> UnicodeScript:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,17 +61,31 @@ class UnicodeScript(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnicodeScript = UnicodeScript()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "UnicodeScript", None, input)
+        op: UnicodeScript = new(UnicodeScript)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "UnicodeScript", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def unicode_script(input: Operand[TInt32], *, name: str | None = None) -> UnicodeScript:
-    """`UnicodeScript.create` in the current scope."""
-    return UnicodeScript.create(Scope.current(name), input)
+@explained
+def unicode_script(
+    input: Operand[TInt32], *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`output` of `UnicodeScript.create` in the current scope."""
+    if _unknown:
+        raise UnicodeScript._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "UnicodeScript", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnicodeScript._call(name, (input,), {}, fast_path_error)
+    return _result

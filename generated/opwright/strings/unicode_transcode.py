@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike, StringOperand
     from typing_extensions import Self
 
 __all__ = ["UnicodeTranscode", "unicode_transcode"]
@@ -28,7 +41,7 @@ class UnicodeTranscodeInputs(OpInputs):
     replace_control_characters: bool
 
 
-class UnicodeTranscode(Op):
+class UnicodeTranscode(TensorOp[TString]):
     """TensorFlow's `UnicodeTranscode`: `input` -> `output`.
 
     TensorFlow's own text: `UnicodeTranscode.tensorflow_doc()`.
@@ -84,13 +97,10 @@ class UnicodeTranscode(Op):
     def inputs(self) -> UnicodeTranscodeInputs:
         return UnicodeTranscodeInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[TString],
+        input: StringOperand,
         input_encoding: StringLike,
         output_encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"],
         *options: Options,
@@ -107,13 +117,13 @@ class UnicodeTranscode(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnicodeTranscode = UnicodeTranscode()
+        op: UnicodeTranscode = new(UnicodeTranscode)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UnicodeTranscode",
                     None,
                     input,
@@ -129,8 +139,8 @@ class UnicodeTranscode(Op):
                     opts.replace_control_characters,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -141,7 +151,7 @@ class UnicodeTranscode(Op):
                 "replacement_char": opts.replacement_char,
                 "replace_control_characters": opts.replace_control_characters,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,27 +159,56 @@ DEFAULTS = UnicodeTranscode.Options()
 MERGE = UnicodeTranscode.Options.merge
 
 
+@explained
 def unicode_transcode(
-    input: Operand[TString],
+    input: StringOperand,
     input_encoding: StringLike,
     output_encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"],
     *,
-    errors: Literal["strict", "replace", "ignore"] = default("replace"),
-    replacement_char: int = default(65533),
-    replace_control_characters: bool = default(False),
+    errors: Literal["strict", "replace", "ignore"] = "replace",
+    replacement_char: int = 65533,
+    replace_control_characters: bool = False,
     name: str | None = None,
-) -> UnicodeTranscode:
-    """`UnicodeTranscode.create` in the current scope, with UnicodeTranscode.Options
-    as keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `UnicodeTranscode.create` in the current scope, with
+    UnicodeTranscode.Options as keywords.
     """
-    return UnicodeTranscode.create(
-        Scope.current(name),
-        input,
-        input_encoding,
-        output_encoding,
-        UnicodeTranscode.Options(
-            errors=errors,
-            replacement_char=replacement_char,
-            replace_control_characters=replace_control_characters,
-        ),
+    if _unknown:
+        raise UnicodeTranscode._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UnicodeTranscode",
+                name,
+                input,
+                "input_encoding",
+                input_encoding,
+                "output_encoding",
+                output_encoding,
+                "errors",
+                errors,
+                "replacement_char",
+                replacement_char,
+                "replace_control_characters",
+                flags[replace_control_characters],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnicodeTranscode._call(
+        name,
+        (input,),
+        {
+            "input_encoding": input_encoding,
+            "output_encoding": output_encoding,
+            "errors": errors,
+            "replacement_char": replacement_char,
+            "replace_control_characters": replace_control_characters,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TIndex,
-        TString,
     )
     from typing_extensions import Self
 
@@ -40,7 +51,7 @@ class UnsortedSegmentJoinInputs(OpInputs):
     Tnumsegments: DType
 
 
-class UnsortedSegmentJoin(Op):
+class UnsortedSegmentJoin(TensorOp[TString]):
     """TensorFlow's `UnsortedSegmentJoin`: `inputs`, `segment_ids`, `num_segments` ->
     `output`.
 
@@ -83,13 +94,10 @@ class UnsortedSegmentJoin(Op):
     def inputs(self) -> UnsortedSegmentJoinInputs:
         return UnsortedSegmentJoinInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Operand[TString],
+        inputs: StringOperand,
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
         *options: Options,
@@ -106,13 +114,13 @@ class UnsortedSegmentJoin(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UnsortedSegmentJoin = UnsortedSegmentJoin()
+        op: UnsortedSegmentJoin = new(UnsortedSegmentJoin)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "UnsortedSegmentJoin",
                     None,
                     inputs,
@@ -122,13 +130,13 @@ class UnsortedSegmentJoin(Op):
                     opts.separator,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, segment_ids, num_segments),
             {"separator": opts.separator},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -136,21 +144,42 @@ DEFAULTS = UnsortedSegmentJoin.Options()
 MERGE = UnsortedSegmentJoin.Options.merge
 
 
+@explained
 def unsorted_segment_join(
-    inputs: Operand[TString],
+    inputs: StringOperand,
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
     *,
-    separator: StringLike = default(""),
+    separator: StringLike = "",
     name: str | None = None,
-) -> UnsortedSegmentJoin:
-    """`UnsortedSegmentJoin.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TString]:
+    """`output` of `UnsortedSegmentJoin.create` in the current scope, with
     UnsortedSegmentJoin.Options as keywords.
     """
-    return UnsortedSegmentJoin.create(
-        Scope.current(name),
-        inputs,
-        segment_ids,
-        num_segments,
-        UnsortedSegmentJoin.Options(separator=separator),
+    if _unknown:
+        raise UnsortedSegmentJoin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UnsortedSegmentJoin",
+                name,
+                inputs,
+                segment_ids,
+                num_segments,
+                "separator",
+                separator,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UnsortedSegmentJoin._call(
+        name,
+        (inputs, segment_ids, num_segments),
+        {"separator": separator},
+        fast_path_error,
     )
+    return _result

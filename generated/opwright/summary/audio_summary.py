@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TString
+    from opwright_runtime.gencode import Operand, Output, StringOperand, TFloat32
     from typing_extensions import Self
 
 __all__ = ["AudioSummary", "audio_summary"]
@@ -27,7 +38,7 @@ class AudioSummaryInputs(OpInputs):
     max_outputs: int
 
 
-class AudioSummary(Op):
+class AudioSummary(TensorOp[TString]):
     """TensorFlow's `AudioSummary`: `tag`, `tensor` -> `summary`.
 
     TensorFlow's own text: `AudioSummary.tensorflow_doc()`.
@@ -67,9 +78,6 @@ class AudioSummary(Op):
     def inputs(self) -> AudioSummaryInputs:
         return AudioSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
     @deprecated(
         "AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2.",
@@ -77,7 +85,7 @@ class AudioSummary(Op):
     )
     def create(
         scope: Scope,
-        tag: Operand[TString],
+        tag: StringOperand,
         tensor: Operand[TFloat32],
         sample_rate: float,
         *options: Options,
@@ -94,13 +102,13 @@ class AudioSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AudioSummary = AudioSummary()
+        op: AudioSummary = new(AudioSummary)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "AudioSummary",
                     None,
                     tag,
@@ -111,13 +119,13 @@ class AudioSummary(Op):
                     opts.max_outputs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tag, tensor),
             {"sample_rate": sample_rate, "max_outputs": opts.max_outputs},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -129,21 +137,43 @@ MERGE = AudioSummary.Options.merge
     "AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2.",
     category=None,
 )
+@explained
 def audio_summary(
-    tag: Operand[TString],
+    tag: StringOperand,
     tensor: Operand[TFloat32],
     sample_rate: float,
     *,
-    max_outputs: int = default(3),
+    max_outputs: int = 3,
     name: str | None = None,
-) -> AudioSummary:
-    """`AudioSummary.create` in the current scope, with AudioSummary.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`summary` of `AudioSummary.create` in the current scope, with
+    AudioSummary.Options as keywords.
     """
-    return AudioSummary.create(
-        Scope.current(name),
-        tag,
-        tensor,
-        sample_rate,
-        AudioSummary.Options(max_outputs=max_outputs),
+    if _unknown:
+        raise AudioSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AudioSummary",
+                name,
+                tag,
+                tensor,
+                "sample_rate",
+                sample_rate,
+                "max_outputs",
+                max_outputs,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AudioSummary._call(
+        name,
+        (tag, tensor),
+        {"sample_rate": sample_rate, "max_outputs": max_outputs},
+        fast_path_error,
     )
+    return _result

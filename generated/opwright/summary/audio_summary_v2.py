@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TString
+    from opwright_runtime.gencode import Operand, Output, StringOperand, TFloat32
     from typing_extensions import Self
 
 __all__ = ["AudioSummaryV2", "audio_summary_v2"]
@@ -26,7 +38,7 @@ class AudioSummaryV2Inputs(OpInputs):
     max_outputs: int
 
 
-class AudioSummaryV2(Op):
+class AudioSummaryV2(TensorOp[TString]):
     """TensorFlow's `AudioSummaryV2`: `tag`, `tensor`, `sample_rate` -> `summary`.
 
     TensorFlow's own text: `AudioSummaryV2.tensorflow_doc()`.
@@ -64,13 +76,10 @@ class AudioSummaryV2(Op):
     def inputs(self) -> AudioSummaryV2Inputs:
         return AudioSummaryV2Inputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
     def create(
         scope: Scope,
-        tag: Operand[TString],
+        tag: StringOperand,
         tensor: Operand[TFloat32],
         sample_rate: Operand[TFloat32],
         *options: Options,
@@ -87,13 +96,13 @@ class AudioSummaryV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AudioSummaryV2 = AudioSummaryV2()
+        op: AudioSummaryV2 = new(AudioSummaryV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "AudioSummaryV2",
                     None,
                     tag,
@@ -103,13 +112,13 @@ class AudioSummaryV2(Op):
                     opts.max_outputs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tag, tensor, sample_rate),
             {"max_outputs": opts.max_outputs},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -117,21 +126,39 @@ DEFAULTS = AudioSummaryV2.Options()
 MERGE = AudioSummaryV2.Options.merge
 
 
+@explained
 def audio_summary_v2(
-    tag: Operand[TString],
+    tag: StringOperand,
     tensor: Operand[TFloat32],
     sample_rate: Operand[TFloat32],
     *,
-    max_outputs: int = default(3),
+    max_outputs: int = 3,
     name: str | None = None,
-) -> AudioSummaryV2:
-    """`AudioSummaryV2.create` in the current scope, with AudioSummaryV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`summary` of `AudioSummaryV2.create` in the current scope, with
+    AudioSummaryV2.Options as keywords.
     """
-    return AudioSummaryV2.create(
-        Scope.current(name),
-        tag,
-        tensor,
-        sample_rate,
-        AudioSummaryV2.Options(max_outputs=max_outputs),
+    if _unknown:
+        raise AudioSummaryV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AudioSummaryV2",
+                name,
+                tag,
+                tensor,
+                sample_rate,
+                "max_outputs",
+                max_outputs,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AudioSummaryV2._call(
+        name, (tag, tensor, sample_rate), {"max_outputs": max_outputs}, fast_path_error
     )
+    return _result

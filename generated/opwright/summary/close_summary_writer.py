@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TResource, TensorOperand
 
 __all__ = ["CloseSummaryWriter", "close_summary_writer"]
 
@@ -48,19 +58,33 @@ class CloseSummaryWriter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CloseSummaryWriter = CloseSummaryWriter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "CloseSummaryWriter", None, writer)
+        op: CloseSummaryWriter = new(CloseSummaryWriter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "CloseSummaryWriter", None, writer)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (writer,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (writer,), {}, fast_path_error)
 
 
+@explained
 def close_summary_writer(
-    writer: TensorOperand[TResource], *, name: str | None = None
-) -> CloseSummaryWriter:
-    """`CloseSummaryWriter.create` in the current scope."""
-    return CloseSummaryWriter.create(Scope.current(name), writer)
+    writer: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `CloseSummaryWriter.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise CloseSummaryWriter._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "CloseSummaryWriter", name, writer)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CloseSummaryWriter._call(name, (writer,), {}, fast_path_error)
+    return _result

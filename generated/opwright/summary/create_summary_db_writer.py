@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        Operand,
+    from opwright_runtime.gencode import (
+        Operation,
         Output,
+        StringOperand,
         TResource,
         TString,
         TensorOperand,
@@ -52,10 +63,10 @@ class CreateSummaryDbWriter(Op):
     def create(
         scope: Scope,
         writer: TensorOperand[TResource],
-        db_uri: Operand[TString],
-        experiment_name: Operand[TString],
-        run_name: Operand[TString],
-        user_name: Operand[TString],
+        db_uri: StringOperand,
+        experiment_name: StringOperand,
+        run_name: StringOperand,
+        user_name: StringOperand,
     ) -> CreateSummaryDbWriter:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -70,12 +81,12 @@ class CreateSummaryDbWriter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CreateSummaryDbWriter = CreateSummaryDbWriter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CreateSummaryDbWriter = new(CreateSummaryDbWriter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "CreateSummaryDbWriter",
                     None,
                     writer,
@@ -85,23 +96,53 @@ class CreateSummaryDbWriter(Op):
                     user_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (writer, db_uri, experiment_name, run_name, user_name), {}, refusal
+            scope,
+            (writer, db_uri, experiment_name, run_name, user_name),
+            {},
+            fast_path_error,
         )
 
 
+@explained
 def create_summary_db_writer(
     writer: TensorOperand[TResource],
-    db_uri: Operand[TString],
-    experiment_name: Operand[TString],
-    run_name: Operand[TString],
-    user_name: Operand[TString],
+    db_uri: StringOperand,
+    experiment_name: StringOperand,
+    run_name: StringOperand,
+    user_name: StringOperand,
     *,
     name: str | None = None,
-) -> CreateSummaryDbWriter:
-    """`CreateSummaryDbWriter.create` in the current scope."""
-    return CreateSummaryDbWriter.create(
-        Scope.current(name), writer, db_uri, experiment_name, run_name, user_name
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `CreateSummaryDbWriter.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise CreateSummaryDbWriter._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CreateSummaryDbWriter",
+                name,
+                writer,
+                db_uri,
+                experiment_name,
+                run_name,
+                user_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CreateSummaryDbWriter._call(
+        name,
+        (writer, db_uri, experiment_name, run_name, user_name),
+        {},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TInt32,
         TResource,
         TString,
@@ -53,10 +65,10 @@ class CreateSummaryFileWriter(Op):
     def create(
         scope: Scope,
         writer: TensorOperand[TResource],
-        logdir: Operand[TString],
+        logdir: StringOperand,
         max_queue: Operand[TInt32],
         flush_millis: Operand[TInt32],
-        filename_suffix: Operand[TString],
+        filename_suffix: StringOperand,
     ) -> CreateSummaryFileWriter:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -71,12 +83,12 @@ class CreateSummaryFileWriter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CreateSummaryFileWriter = CreateSummaryFileWriter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CreateSummaryFileWriter = new(CreateSummaryFileWriter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "CreateSummaryFileWriter",
                     None,
                     writer,
@@ -86,26 +98,53 @@ class CreateSummaryFileWriter(Op):
                     filename_suffix,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (writer, logdir, max_queue, flush_millis, filename_suffix),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def create_summary_file_writer(
     writer: TensorOperand[TResource],
-    logdir: Operand[TString],
+    logdir: StringOperand,
     max_queue: Operand[TInt32],
     flush_millis: Operand[TInt32],
-    filename_suffix: Operand[TString],
+    filename_suffix: StringOperand,
     *,
     name: str | None = None,
-) -> CreateSummaryFileWriter:
-    """`CreateSummaryFileWriter.create` in the current scope."""
-    return CreateSummaryFileWriter.create(
-        Scope.current(name), writer, logdir, max_queue, flush_millis, filename_suffix
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `CreateSummaryFileWriter.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise CreateSummaryFileWriter._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CreateSummaryFileWriter",
+                name,
+                writer,
+                logdir,
+                max_queue,
+                flush_millis,
+                filename_suffix,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CreateSummaryFileWriter._call(
+        name,
+        (writer, logdir, max_queue, flush_millis, filename_suffix),
+        {},
+        fast_path_error,
     )
+    return _result

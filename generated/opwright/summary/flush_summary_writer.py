@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TResource, TensorOperand
 
 __all__ = ["FlushSummaryWriter", "flush_summary_writer"]
 
@@ -48,19 +58,33 @@ class FlushSummaryWriter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FlushSummaryWriter = FlushSummaryWriter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "FlushSummaryWriter", None, writer)
+        op: FlushSummaryWriter = new(FlushSummaryWriter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "FlushSummaryWriter", None, writer)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (writer,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (writer,), {}, fast_path_error)
 
 
+@explained
 def flush_summary_writer(
-    writer: TensorOperand[TResource], *, name: str | None = None
-) -> FlushSummaryWriter:
-    """`FlushSummaryWriter.create` in the current scope."""
-    return FlushSummaryWriter.create(Scope.current(name), writer)
+    writer: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `FlushSummaryWriter.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise FlushSummaryWriter._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FlushSummaryWriter", name, writer)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FlushSummaryWriter._call(name, (writer,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal, TString
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        StringOperand,
+        TReal,
+    )
 
 __all__ = ["HistogramSummary", "histogram_summary"]
 
@@ -26,7 +43,7 @@ class HistogramSummaryInputs(OpInputs):
     T: DType
 
 
-class HistogramSummary(Op):
+class HistogramSummary(TensorOp[TString]):
     """TensorFlow's `HistogramSummary`: `tag`, `values` -> `summary`.
 
     TensorFlow's own text: `HistogramSummary.tensorflow_doc()`.
@@ -47,12 +64,9 @@ class HistogramSummary(Op):
     def inputs(self) -> HistogramSummaryInputs:
         return HistogramSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
     def create(
-        scope: Scope, tag: Operand[TString], values: Operand[U]
+        scope: Scope, tag: StringOperand, values: Operand[U]
     ) -> HistogramSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,21 +78,37 @@ class HistogramSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: HistogramSummary = HistogramSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: HistogramSummary = new(HistogramSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context, "HistogramSummary", None, tag, values
+                    context[CURRENT], "HistogramSummary", None, tag, values
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tag, values), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tag, values), {}, fast_path_error)
 
 
+@explained
 def histogram_summary(
-    tag: Operand[TString], values: Operand[U], *, name: str | None = None
-) -> HistogramSummary:
-    """`HistogramSummary.create` in the current scope."""
-    return HistogramSummary.create(Scope.current(name), tag, values)
+    tag: StringOperand,
+    values: Operand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`summary` of `HistogramSummary.create` in the current scope."""
+    if _unknown:
+        raise HistogramSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "HistogramSummary", name, tag, values)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = HistogramSummary._call(name, (tag, values), {}, fast_path_error)
+    return _result

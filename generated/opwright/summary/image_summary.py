@@ -6,22 +6,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        StringOperand,
         TFloat16,
         TFloat32,
         TFloat64,
-        TString,
         TUint8,
         TensorLike,
         TensorProto,
@@ -43,7 +54,7 @@ class ImageSummaryInputs(OpInputs):
     bad_color: TensorProto
 
 
-class ImageSummary(Op):
+class ImageSummary(TensorOp[TString]):
     """TensorFlow's `ImageSummary`: `tag`, `tensor` -> `summary`.
 
     TensorFlow's own text: `ImageSummary.tensorflow_doc()`.
@@ -89,12 +100,9 @@ class ImageSummary(Op):
     def inputs(self) -> ImageSummaryInputs:
         return ImageSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
     def create(
-        scope: Scope, tag: Operand[TString], tensor: Operand[U], *options: Options
+        scope: Scope, tag: StringOperand, tensor: Operand[U], *options: Options
     ) -> ImageSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -107,13 +115,13 @@ class ImageSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ImageSummary = ImageSummary()
+        op: ImageSummary = new(ImageSummary)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "ImageSummary",
                     None,
                     tag,
@@ -124,13 +132,13 @@ class ImageSummary(Op):
                     opts.bad_color,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tag, tensor),
             {"max_images": opts.max_images, "bad_color": opts.bad_color},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,20 +146,43 @@ DEFAULTS = ImageSummary.Options()
 MERGE = ImageSummary.Options.merge
 
 
+@explained
 def image_summary(
-    tag: Operand[TString],
+    tag: StringOperand,
     tensor: Operand[U],
     *,
-    max_images: int = default(3),
-    bad_color: TensorLike = default(np.array([255, 0, 0, 255], "uint8")),
+    max_images: int = 3,
+    bad_color: TensorLike = np.array([255, 0, 0, 255], "uint8"),
     name: str | None = None,
-) -> ImageSummary:
-    """`ImageSummary.create` in the current scope, with ImageSummary.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`summary` of `ImageSummary.create` in the current scope, with
+    ImageSummary.Options as keywords.
     """
-    return ImageSummary.create(
-        Scope.current(name),
-        tag,
-        tensor,
-        ImageSummary.Options(max_images=max_images, bad_color=bad_color),
+    if _unknown:
+        raise ImageSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ImageSummary",
+                name,
+                tag,
+                tensor,
+                "max_images",
+                max_images,
+                "bad_color",
+                bad_color,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ImageSummary._call(
+        name,
+        (tag, tensor),
+        {"max_images": max_images, "bad_color": bad_color},
+        fast_path_error,
     )
+    return _result

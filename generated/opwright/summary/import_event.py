@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        Operand,
+    from opwright_runtime.gencode import (
+        Operation,
         Output,
+        StringOperand,
         TResource,
         TString,
         TensorOperand,
@@ -46,7 +57,7 @@ class ImportEvent(Op):
 
     @staticmethod
     def create(
-        scope: Scope, writer: TensorOperand[TResource], event: Operand[TString]
+        scope: Scope, writer: TensorOperand[TResource], event: StringOperand
     ) -> ImportEvent:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -58,22 +69,37 @@ class ImportEvent(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ImportEvent = ImportEvent()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "ImportEvent", None, writer, event)
+        op: ImportEvent = new(ImportEvent)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "ImportEvent", None, writer, event)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (writer, event), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (writer, event), {}, fast_path_error)
 
 
+@explained
 def import_event(
     writer: TensorOperand[TResource],
-    event: Operand[TString],
+    event: StringOperand,
     *,
     name: str | None = None,
-) -> ImportEvent:
-    """`ImportEvent.create` in the current scope."""
-    return ImportEvent.create(Scope.current(name), writer, event)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ImportEvent.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ImportEvent._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ImportEvent", name, writer, event)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ImportEvent._call(name, (writer, event), {}, fast_path_error)
+    return _result

@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["MergeSummary", "merge_summary"]
 
@@ -24,7 +35,7 @@ class MergeSummaryInputs(OpInputs):
     N: int
 
 
-class MergeSummary(Op):
+class MergeSummary(TensorOp[TString]):
     """TensorFlow's `MergeSummary`: `inputs` -> `summary`.
 
     TensorFlow's own text: `MergeSummary.tensorflow_doc()`.
@@ -42,11 +53,8 @@ class MergeSummary(Op):
     def inputs(self) -> MergeSummaryInputs:
         return MergeSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
-    def create(scope: Scope, inputs: Sequence[Operand[TString]]) -> MergeSummary:
+    def create(scope: Scope, inputs: Sequence[StringOperand]) -> MergeSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -56,19 +64,31 @@ class MergeSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MergeSummary = MergeSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.summary = execute(context._context, "MergeSummary", None, inputs)
+        op: MergeSummary = new(MergeSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.summary = execute(context[CURRENT], "MergeSummary", None, inputs)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (inputs,), {}, fast_path_error)
 
 
+@explained
 def merge_summary(
-    inputs: Sequence[Operand[TString]], *, name: str | None = None
-) -> MergeSummary:
-    """`MergeSummary.create` in the current scope."""
-    return MergeSummary.create(Scope.current(name), inputs)
+    inputs: Sequence[StringOperand], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`summary` of `MergeSummary.create` in the current scope."""
+    if _unknown:
+        raise MergeSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "MergeSummary", name, inputs)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MergeSummary._call(name, (inputs,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal, TString
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        StringOperand,
+        TReal,
+    )
 
 __all__ = ["ScalarSummary", "scalar_summary"]
 
@@ -26,7 +43,7 @@ class ScalarSummaryInputs(OpInputs):
     T: DType
 
 
-class ScalarSummary(Op):
+class ScalarSummary(TensorOp[TString]):
     """TensorFlow's `ScalarSummary`: `tags`, `values` -> `summary`.
 
     TensorFlow's own text: `ScalarSummary.tensorflow_doc()`.
@@ -47,13 +64,8 @@ class ScalarSummary(Op):
     def inputs(self) -> ScalarSummaryInputs:
         return ScalarSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
-    def create(
-        scope: Scope, tags: Operand[TString], values: Operand[U]
-    ) -> ScalarSummary:
+    def create(scope: Scope, tags: StringOperand, values: Operand[U]) -> ScalarSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -64,21 +76,37 @@ class ScalarSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ScalarSummary = ScalarSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ScalarSummary = new(ScalarSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context, "ScalarSummary", None, tags, values
+                    context[CURRENT], "ScalarSummary", None, tags, values
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tags, values), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tags, values), {}, fast_path_error)
 
 
+@explained
 def scalar_summary(
-    tags: Operand[TString], values: Operand[U], *, name: str | None = None
-) -> ScalarSummary:
-    """`ScalarSummary.create` in the current scope."""
-    return ScalarSummary.create(Scope.current(name), tags, values)
+    tags: StringOperand,
+    values: Operand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`summary` of `ScalarSummary.create` in the current scope."""
+    if _unknown:
+        raise ScalarSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ScalarSummary", name, tags, values)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ScalarSummary._call(name, (tags, values), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["StatsAggregatorSummary", "stats_aggregator_summary"]
 
@@ -21,7 +32,7 @@ class StatsAggregatorSummaryInputs(OpInputs):
     iterator: Output[TResource]
 
 
-class StatsAggregatorSummary(Op):
+class StatsAggregatorSummary(TensorOp[TString]):
     """TensorFlow's `StatsAggregatorSummary`: `iterator` -> `summary`.
 
     TensorFlow's own text: `StatsAggregatorSummary.tensorflow_doc()`.
@@ -41,9 +52,6 @@ class StatsAggregatorSummary(Op):
     def inputs(self) -> StatsAggregatorSummaryInputs:
         return StatsAggregatorSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
     def create(
         scope: Scope, iterator: TensorOperand[TResource]
@@ -57,21 +65,35 @@ class StatsAggregatorSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StatsAggregatorSummary = StatsAggregatorSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StatsAggregatorSummary = new(StatsAggregatorSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context, "StatsAggregatorSummary", None, iterator
+                    context[CURRENT], "StatsAggregatorSummary", None, iterator
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (iterator,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (iterator,), {}, fast_path_error)
 
 
+@explained
 def stats_aggregator_summary(
-    iterator: TensorOperand[TResource], *, name: str | None = None
-) -> StatsAggregatorSummary:
-    """`StatsAggregatorSummary.create` in the current scope."""
-    return StatsAggregatorSummary.create(Scope.current(name), iterator)
+    iterator: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`summary` of `StatsAggregatorSummary.create` in the current scope."""
+    if _unknown:
+        raise StatsAggregatorSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "StatsAggregatorSummary", name, iterator
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StatsAggregatorSummary._call(name, (iterator,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["SummaryWriter", "summary_writer"]
@@ -24,7 +36,7 @@ class SummaryWriterInputs(OpInputs):
     container: StringLike
 
 
-class SummaryWriter(Op):
+class SummaryWriter(TensorOp[TResource]):
     """TensorFlow's `SummaryWriter`: no inputs -> `writer`.
 
     TensorFlow's own text: `SummaryWriter.tensorflow_doc()`.
@@ -70,9 +82,6 @@ class SummaryWriter(Op):
     def inputs(self) -> SummaryWriterInputs:
         return SummaryWriterInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.writer
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> SummaryWriter:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -84,13 +93,13 @@ class SummaryWriter(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SummaryWriter = SummaryWriter()
+        op: SummaryWriter = new(SummaryWriter)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.writer = execute(
-                    context._context,
+                    context[CURRENT],
                     "SummaryWriter",
                     None,
                     "shared_name",
@@ -99,13 +108,13 @@ class SummaryWriter(Op):
                     opts.container,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"shared_name": opts.shared_name, "container": opts.container},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,16 +122,36 @@ DEFAULTS = SummaryWriter.Options()
 MERGE = SummaryWriter.Options.merge
 
 
+@explained
 def summary_writer(
     *,
-    shared_name: StringLike = default(""),
-    container: StringLike = default(""),
+    shared_name: StringLike = "",
+    container: StringLike = "",
     name: str | None = None,
-) -> SummaryWriter:
-    """`SummaryWriter.create` in the current scope, with SummaryWriter.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`writer` of `SummaryWriter.create` in the current scope, with
+    SummaryWriter.Options as keywords.
     """
-    return SummaryWriter.create(
-        Scope.current(name),
-        SummaryWriter.Options(shared_name=shared_name, container=container),
+    if _unknown:
+        raise SummaryWriter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SummaryWriter",
+                name,
+                "shared_name",
+                shared_name,
+                "container",
+                container,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SummaryWriter._call(
+        name, (), {"shared_name": shared_name, "container": container}, fast_path_error
     )
+    return _result

@@ -5,22 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
-        TString,
         TType,
     )
     from typing_extensions import Self
@@ -40,7 +50,7 @@ class TensorSummaryInputs(OpInputs):
     display_name: StringLike
 
 
-class TensorSummary(Op):
+class TensorSummary(TensorOp[TString]):
     """TensorFlow's `TensorSummary`: `tensor` -> `summary`.
 
     TensorFlow's own text: `TensorSummary.tensorflow_doc()`.
@@ -90,11 +100,8 @@ class TensorSummary(Op):
     def inputs(self) -> TensorSummaryInputs:
         return TensorSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
-    def create(scope: Scope, tensor: Operand[U], *options: Options) -> TensorSummary:
+    def create(scope: Scope, tensor: AnyOperand[U], *options: Options) -> TensorSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,13 +112,13 @@ class TensorSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorSummary = TensorSummary()
+        op: TensorSummary = new(TensorSummary)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "TensorSummary",
                     None,
                     tensor,
@@ -123,8 +130,8 @@ class TensorSummary(Op):
                     opts.display_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (tensor,),
@@ -133,7 +140,7 @@ class TensorSummary(Op):
                 "labels": opts.labels,
                 "display_name": opts.display_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,21 +148,44 @@ DEFAULTS = TensorSummary.Options()
 MERGE = TensorSummary.Options.merge
 
 
+@explained
 def tensor_summary(
-    tensor: Operand[U],
+    tensor: AnyOperand[U],
     *,
-    description: StringLike = default(""),
-    labels: Sequence[StringLike] = default(()),
-    display_name: StringLike = default(""),
+    description: StringLike = "",
+    labels: Sequence[StringLike] = (),
+    display_name: StringLike = "",
     name: str | None = None,
-) -> TensorSummary:
-    """`TensorSummary.create` in the current scope, with TensorSummary.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`summary` of `TensorSummary.create` in the current scope, with
+    TensorSummary.Options as keywords.
     """
-    return TensorSummary.create(
-        Scope.current(name),
-        tensor,
-        TensorSummary.Options(
-            description=description, labels=labels, display_name=display_name
-        ),
+    if _unknown:
+        raise TensorSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TensorSummary",
+                name,
+                tensor,
+                "description",
+                description,
+                "labels",
+                labels,
+                "display_name",
+                display_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TensorSummary._call(
+        name,
+        (tensor,),
+        {"description": description, "labels": labels, "display_name": display_name},
+        fast_path_error,
     )
+    return _result

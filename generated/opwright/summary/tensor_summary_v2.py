@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TString, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Output,
+        StringOperand,
+        TType,
+    )
 
 __all__ = ["TensorSummaryV2", "tensor_summary_v2"]
 
@@ -27,7 +44,7 @@ class TensorSummaryV2Inputs(OpInputs):
     T: DType
 
 
-class TensorSummaryV2(Op):
+class TensorSummaryV2(TensorOp[TString]):
     """TensorFlow's `TensorSummaryV2`: `tag`, `tensor`, `serialized_summary_metadata`
     -> `summary`.
 
@@ -46,15 +63,12 @@ class TensorSummaryV2(Op):
     def inputs(self) -> TensorSummaryV2Inputs:
         return TensorSummaryV2Inputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
     def create(
         scope: Scope,
-        tag: Operand[TString],
-        tensor: Operand[U],
-        serialized_summary_metadata: Operand[TString],
+        tag: StringOperand,
+        tensor: AnyOperand[U],
+        serialized_summary_metadata: StringOperand,
     ) -> TensorSummaryV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -67,12 +81,12 @@ class TensorSummaryV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TensorSummaryV2 = TensorSummaryV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TensorSummaryV2 = new(TensorSummaryV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "TensorSummaryV2",
                     None,
                     tag,
@@ -80,19 +94,41 @@ class TensorSummaryV2(Op):
                     serialized_summary_metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tag, tensor, serialized_summary_metadata), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (tag, tensor, serialized_summary_metadata), {}, fast_path_error
+        )
 
 
+@explained
 def tensor_summary_v2(
-    tag: Operand[TString],
-    tensor: Operand[U],
-    serialized_summary_metadata: Operand[TString],
+    tag: StringOperand,
+    tensor: AnyOperand[U],
+    serialized_summary_metadata: StringOperand,
     *,
     name: str | None = None,
-) -> TensorSummaryV2:
-    """`TensorSummaryV2.create` in the current scope."""
-    return TensorSummaryV2.create(
-        Scope.current(name), tag, tensor, serialized_summary_metadata
+    **_unknown: Never,
+) -> Output[TString]:
+    """`summary` of `TensorSummaryV2.create` in the current scope."""
+    if _unknown:
+        raise TensorSummaryV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TensorSummaryV2",
+                name,
+                tag,
+                tensor,
+                serialized_summary_metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TensorSummaryV2._call(
+        name, (tag, tensor, serialized_summary_metadata), {}, fast_path_error
     )
+    return _result

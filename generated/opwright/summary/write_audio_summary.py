@@ -5,15 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TFloat32,
         TInt64,
         TResource,
@@ -78,7 +91,7 @@ class WriteAudioSummary(Op):
         scope: Scope,
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
-        tag: Operand[TString],
+        tag: StringOperand,
         tensor: Operand[TFloat32],
         sample_rate: Operand[TFloat32],
         *options: Options,
@@ -97,13 +110,13 @@ class WriteAudioSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WriteAudioSummary = WriteAudioSummary()
+        op: WriteAudioSummary = new(WriteAudioSummary)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "WriteAudioSummary",
                     None,
                     writer,
@@ -115,13 +128,13 @@ class WriteAudioSummary(Op):
                     opts.max_outputs,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (writer, step, tag, tensor, sample_rate),
             {"max_outputs": opts.max_outputs},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -129,25 +142,46 @@ DEFAULTS = WriteAudioSummary.Options()
 MERGE = WriteAudioSummary.Options.merge
 
 
+@explained
 def write_audio_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
-    tag: Operand[TString],
+    tag: StringOperand,
     tensor: Operand[TFloat32],
     sample_rate: Operand[TFloat32],
     *,
-    max_outputs: int = default(3),
+    max_outputs: int = 3,
     name: str | None = None,
-) -> WriteAudioSummary:
-    """`WriteAudioSummary.create` in the current scope, with
-    WriteAudioSummary.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `WriteAudioSummary.create` in the
+    current scope, with WriteAudioSummary.Options as keywords.
     """
-    return WriteAudioSummary.create(
-        Scope.current(name),
-        writer,
-        step,
-        tag,
-        tensor,
-        sample_rate,
-        WriteAudioSummary.Options(max_outputs=max_outputs),
+    if _unknown:
+        raise WriteAudioSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WriteAudioSummary",
+                name,
+                writer,
+                step,
+                tag,
+                tensor,
+                sample_rate,
+                "max_outputs",
+                max_outputs,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WriteAudioSummary._call(
+        name,
+        (writer, step, tag, tensor, sample_rate),
+        {"max_outputs": max_outputs},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TBool,
         TInt64,
         TReal,
@@ -64,7 +75,7 @@ class WriteHistogramSummary(Op):
         scope: Scope,
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
-        tag: Operand[TString],
+        tag: StringOperand,
         values: Operand[U],
     ) -> WriteHistogramSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -79,12 +90,12 @@ class WriteHistogramSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WriteHistogramSummary = WriteHistogramSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: WriteHistogramSummary = new(WriteHistogramSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "WriteHistogramSummary",
                     None,
                     writer,
@@ -93,18 +104,43 @@ class WriteHistogramSummary(Op):
                     values,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (writer, step, tag, values), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (writer, step, tag, values), {}, fast_path_error)
 
 
+@explained
 def write_histogram_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
-    tag: Operand[TString],
+    tag: StringOperand,
     values: Operand[U],
     *,
     name: str | None = None,
-) -> WriteHistogramSummary:
-    """`WriteHistogramSummary.create` in the current scope."""
-    return WriteHistogramSummary.create(Scope.current(name), writer, step, tag, values)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `WriteHistogramSummary.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise WriteHistogramSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WriteHistogramSummary",
+                name,
+                writer,
+                step,
+                tag,
+                values,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WriteHistogramSummary._call(
+        name, (writer, step, tag, values), {}, fast_path_error
+    )
+    return _result

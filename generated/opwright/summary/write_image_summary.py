@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TFloat16,
         TFloat32,
         TFloat64,
@@ -89,7 +101,7 @@ class WriteImageSummary(Op):
         scope: Scope,
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
-        tag: Operand[TString],
+        tag: StringOperand,
         tensor: Operand[U],
         bad_color: Operand[TUint8],
         *options: Options,
@@ -108,13 +120,13 @@ class WriteImageSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WriteImageSummary = WriteImageSummary()
+        op: WriteImageSummary = new(WriteImageSummary)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "WriteImageSummary",
                     None,
                     writer,
@@ -126,13 +138,13 @@ class WriteImageSummary(Op):
                     opts.max_images,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (writer, step, tag, tensor, bad_color),
             {"max_images": opts.max_images},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,25 +152,46 @@ DEFAULTS = WriteImageSummary.Options()
 MERGE = WriteImageSummary.Options.merge
 
 
+@explained
 def write_image_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
-    tag: Operand[TString],
+    tag: StringOperand,
     tensor: Operand[U],
     bad_color: Operand[TUint8],
     *,
-    max_images: int = default(3),
+    max_images: int = 3,
     name: str | None = None,
-) -> WriteImageSummary:
-    """`WriteImageSummary.create` in the current scope, with
-    WriteImageSummary.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `WriteImageSummary.create` in the
+    current scope, with WriteImageSummary.Options as keywords.
     """
-    return WriteImageSummary.create(
-        Scope.current(name),
-        writer,
-        step,
-        tag,
-        tensor,
-        bad_color,
-        WriteImageSummary.Options(max_images=max_images),
+    if _unknown:
+        raise WriteImageSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WriteImageSummary",
+                name,
+                writer,
+                step,
+                tag,
+                tensor,
+                bad_color,
+                "max_images",
+                max_images,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WriteImageSummary._call(
+        name,
+        (writer, step, tag, tensor, bad_color),
+        {"max_images": max_images},
+        fast_path_error,
     )
+    return _result

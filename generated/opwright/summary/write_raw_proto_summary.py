@@ -5,14 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TInt64,
         TResource,
         TString,
@@ -51,7 +63,7 @@ class WriteRawProtoSummary(Op):
         scope: Scope,
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
-        tensor: Operand[TString],
+        tensor: StringOperand,
     ) -> WriteRawProtoSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,25 +76,44 @@ class WriteRawProtoSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WriteRawProtoSummary = WriteRawProtoSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: WriteRawProtoSummary = new(WriteRawProtoSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context, "WriteRawProtoSummary", None, writer, step, tensor
+                    context[CURRENT], "WriteRawProtoSummary", None, writer, step, tensor
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (writer, step, tensor), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (writer, step, tensor), {}, fast_path_error)
 
 
+@explained
 def write_raw_proto_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
-    tensor: Operand[TString],
+    tensor: StringOperand,
     *,
     name: str | None = None,
-) -> WriteRawProtoSummary:
-    """`WriteRawProtoSummary.create` in the current scope."""
-    return WriteRawProtoSummary.create(Scope.current(name), writer, step, tensor)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `WriteRawProtoSummary.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise WriteRawProtoSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "WriteRawProtoSummary", name, writer, step, tensor
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WriteRawProtoSummary._call(
+        name, (writer, step, tensor), {}, fast_path_error
+    )
+    return _result

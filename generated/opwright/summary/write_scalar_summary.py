@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TInt64,
         TReal,
         TResource,
@@ -63,7 +74,7 @@ class WriteScalarSummary(Op):
         scope: Scope,
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
-        tag: Operand[TString],
+        tag: StringOperand,
         value: Operand[U],
     ) -> WriteScalarSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -78,12 +89,12 @@ class WriteScalarSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WriteScalarSummary = WriteScalarSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: WriteScalarSummary = new(WriteScalarSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "WriteScalarSummary",
                     None,
                     writer,
@@ -92,18 +103,37 @@ class WriteScalarSummary(Op):
                     value,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (writer, step, tag, value), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (writer, step, tag, value), {}, fast_path_error)
 
 
+@explained
 def write_scalar_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
-    tag: Operand[TString],
+    tag: StringOperand,
     value: Operand[U],
     *,
     name: str | None = None,
-) -> WriteScalarSummary:
-    """`WriteScalarSummary.create` in the current scope."""
-    return WriteScalarSummary.create(Scope.current(name), writer, step, tag, value)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `WriteScalarSummary.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise WriteScalarSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "WriteScalarSummary", name, writer, step, tag, value
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WriteScalarSummary._call(
+        name, (writer, step, tag, value), {}, fast_path_error
+    )
+    return _result

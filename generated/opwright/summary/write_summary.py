@@ -5,17 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
+        Operation,
         Output,
+        StringOperand,
         TInt64,
         TResource,
         TString,
@@ -61,9 +73,9 @@ class WriteSummary(Op):
         scope: Scope,
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
-        tensor: Operand[U],
-        tag: Operand[TString],
-        summary_metadata: Operand[TString],
+        tensor: AnyOperand[U],
+        tag: StringOperand,
+        summary_metadata: StringOperand,
     ) -> WriteSummary:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -78,12 +90,12 @@ class WriteSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WriteSummary = WriteSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: WriteSummary = new(WriteSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "WriteSummary",
                     None,
                     writer,
@@ -93,23 +105,47 @@ class WriteSummary(Op):
                     summary_metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (writer, step, tensor, tag, summary_metadata), {}, refusal
+            scope, (writer, step, tensor, tag, summary_metadata), {}, fast_path_error
         )
 
 
+@explained
 def write_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
-    tensor: Operand[U],
-    tag: Operand[TString],
-    summary_metadata: Operand[TString],
+    tensor: AnyOperand[U],
+    tag: StringOperand,
+    summary_metadata: StringOperand,
     *,
     name: str | None = None,
-) -> WriteSummary:
-    """`WriteSummary.create` in the current scope."""
-    return WriteSummary.create(
-        Scope.current(name), writer, step, tensor, tag, summary_metadata
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `WriteSummary.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise WriteSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "WriteSummary",
+                name,
+                writer,
+                step,
+                tensor,
+                tag,
+                summary_metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WriteSummary._call(
+        name, (writer, step, tensor, tag, summary_metadata), {}, fast_path_error
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -38,7 +47,7 @@ class AllToAllInputs(OpInputs, Generic[U]):
     split_count: int
 
 
-class AllToAll(Op, Generic[T]):
+class AllToAll(TensorOp[T]):
     """TensorFlow's `AllToAll`: `input`, `group_assignment` -> `output`.
 
     TensorFlow's own text: `AllToAll.tensorflow_doc()`.
@@ -62,9 +71,6 @@ class AllToAll(Op, Generic[T]):
     def inputs(self) -> AllToAllInputs[T]:
         return AllToAllInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -87,12 +93,12 @@ class AllToAll(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AllToAll[U] = AllToAll()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AllToAll[U] = new(AllToAll)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "AllToAll",
                     None,
                     input,
@@ -105,8 +111,8 @@ class AllToAll(Op, Generic[T]):
                     split_count,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_assignment),
@@ -115,10 +121,11 @@ class AllToAll(Op, Generic[T]):
                 "split_dimension": split_dimension,
                 "split_count": split_count,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def all_to_all(
     input: Operand[U],
     group_assignment: Operand[TInt32],
@@ -127,13 +134,39 @@ def all_to_all(
     split_count: int,
     *,
     name: str | None = None,
-) -> AllToAll[U]:
-    """`AllToAll.create` in the current scope."""
-    return AllToAll.create(
-        Scope.current(name),
-        input,
-        group_assignment,
-        concat_dimension,
-        split_dimension,
-        split_count,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `AllToAll.create` in the current scope."""
+    if _unknown:
+        raise AllToAll._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AllToAll",
+                name,
+                input,
+                group_assignment,
+                "concat_dimension",
+                concat_dimension,
+                "split_dimension",
+                split_dimension,
+                "split_count",
+                split_count,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AllToAll._call(
+        name,
+        (input, group_assignment),
+        {
+            "concat_dimension": concat_dimension,
+            "split_dimension": split_dimension,
+            "split_count": split_count,
+        },
+        fast_path_error,
     )
+    return _result

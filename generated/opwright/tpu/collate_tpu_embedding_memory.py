@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["CollateTPUEmbeddingMemory", "collate_tpu_embedding_memory"]
 
@@ -26,7 +37,7 @@ class CollateTPUEmbeddingMemoryInputs(OpInputs):
     N: int
 
 
-class CollateTPUEmbeddingMemory(Op):
+class CollateTPUEmbeddingMemory(TensorOp[TString]):
     """Third step of setup: merges the memory reports of all hosts.
 
     Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
@@ -39,6 +50,7 @@ class CollateTPUEmbeddingMemory(Op):
     """
 
     OP_NAME = "CollateTPUEmbeddingMemory"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("merged_memory_config",)
     merged_memory_config: Output[TString]
     Inputs = CollateTPUEmbeddingMemoryInputs
@@ -47,12 +59,9 @@ class CollateTPUEmbeddingMemory(Op):
     def inputs(self) -> CollateTPUEmbeddingMemoryInputs:
         return CollateTPUEmbeddingMemoryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.merged_memory_config
-
     @staticmethod
     def create(
-        scope: Scope, memory_configs: Sequence[Operand[TString]]
+        scope: Scope, memory_configs: Sequence[StringOperand]
     ) -> CollateTPUEmbeddingMemory:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,21 +73,42 @@ class CollateTPUEmbeddingMemory(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CollateTPUEmbeddingMemory = CollateTPUEmbeddingMemory()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CollateTPUEmbeddingMemory = new(CollateTPUEmbeddingMemory)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.merged_memory_config = execute(
-                    context._context, "CollateTPUEmbeddingMemory", None, memory_configs
+                    context[CURRENT], "CollateTPUEmbeddingMemory", None, memory_configs
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (memory_configs,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (memory_configs,), {}, fast_path_error)
 
 
+@explained
 def collate_tpu_embedding_memory(
-    memory_configs: Sequence[Operand[TString]], *, name: str | None = None
-) -> CollateTPUEmbeddingMemory:
-    """`CollateTPUEmbeddingMemory.create` in the current scope."""
-    return CollateTPUEmbeddingMemory.create(Scope.current(name), memory_configs)
+    memory_configs: Sequence[StringOperand],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`merged_memory_config` of `CollateTPUEmbeddingMemory.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise CollateTPUEmbeddingMemory._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "CollateTPUEmbeddingMemory", name, memory_configs
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CollateTPUEmbeddingMemory._call(
+        name, (memory_configs,), {}, fast_path_error
+    )
+    return _result

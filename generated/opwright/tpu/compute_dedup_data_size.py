@@ -5,13 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike, Output, TInt32
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output
 
 __all__ = ["ComputeDedupDataSize", "compute_dedup_data_size"]
 
@@ -22,7 +33,7 @@ class ComputeDedupDataSizeInputs(OpInputs):
     config: MessageBytes
 
 
-class ComputeDedupDataSize(Op):
+class ComputeDedupDataSize(TensorOp[TInt32]):
     """Number of parts of a step's deduplication data.
 
     A constant of the configuration, known when the computation is compiled.
@@ -50,6 +61,7 @@ class ComputeDedupDataSize(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("num_elements",)
     num_elements: Output[TInt32]
     Inputs = ComputeDedupDataSizeInputs
@@ -57,9 +69,6 @@ class ComputeDedupDataSize(Op):
     @property
     def inputs(self) -> ComputeDedupDataSizeInputs:
         return ComputeDedupDataSizeInputs(self)
-
-    def as_output(self) -> Output[TInt32]:
-        return self.num_elements
 
     @staticmethod
     def create(scope: Scope, config: MessageLike) -> ComputeDedupDataSize:
@@ -73,25 +82,43 @@ class ComputeDedupDataSize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ComputeDedupDataSize = ComputeDedupDataSize()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ComputeDedupDataSize = new(ComputeDedupDataSize)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.num_elements = execute(
-                    context._context,
+                    context[CURRENT],
                     "ComputeDedupDataSize",
                     None,
                     "config",
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"config": config}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"config": config}, fast_path_error)
 
 
+@explained
 def compute_dedup_data_size(
-    config: MessageLike, *, name: str | None = None
-) -> ComputeDedupDataSize:
-    """`ComputeDedupDataSize.create` in the current scope."""
-    return ComputeDedupDataSize.create(Scope.current(name), config)
+    config: MessageLike, *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`num_elements` of `ComputeDedupDataSize.create` in the current scope."""
+    if _unknown:
+        raise ComputeDedupDataSize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ComputeDedupDataSize",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ComputeDedupDataSize._call(name, (), {"config": config}, fast_path_error)
+    return _result

@@ -5,19 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        MessageBytes,
-        MessageLike,
-        Output,
-        StringLike,
-        TInt32,
-    )
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output, StringLike
 
 __all__ = ["ComputeDedupDataSizeV2", "compute_dedup_data_size_v2"]
 
@@ -31,7 +36,7 @@ class ComputeDedupDataSizeV2Inputs(OpInputs):
     tpu_topology: StringLike
 
 
-class ComputeDedupDataSizeV2(Op):
+class ComputeDedupDataSizeV2(TensorOp[TInt32]):
     """Number of parts of the deduplication data, setup as attrs.
 
     ComputeDedupDataSize with the setup's results as attrs, for a compiler that does not
@@ -62,6 +67,7 @@ class ComputeDedupDataSizeV2(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("num_elements",)
     num_elements: Output[TInt32]
     Inputs = ComputeDedupDataSizeV2Inputs
@@ -69,9 +75,6 @@ class ComputeDedupDataSizeV2(Op):
     @property
     def inputs(self) -> ComputeDedupDataSizeV2Inputs:
         return ComputeDedupDataSizeV2Inputs(self)
-
-    def as_output(self) -> Output[TInt32]:
-        return self.num_elements
 
     @staticmethod
     def create(
@@ -96,12 +99,12 @@ class ComputeDedupDataSizeV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ComputeDedupDataSizeV2 = ComputeDedupDataSizeV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ComputeDedupDataSizeV2 = new(ComputeDedupDataSizeV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.num_elements = execute(
-                    context._context,
+                    context[CURRENT],
                     "ComputeDedupDataSizeV2",
                     None,
                     "config",
@@ -114,8 +117,8 @@ class ComputeDedupDataSizeV2(Op):
                     tpu_topology,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -125,10 +128,11 @@ class ComputeDedupDataSizeV2(Op):
                 "hbm_buffers_config": hbm_buffers_config,
                 "tpu_topology": tpu_topology,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def compute_dedup_data_size_v2(
     config: MessageLike,
     embedding_partitions: StringLike,
@@ -136,12 +140,40 @@ def compute_dedup_data_size_v2(
     tpu_topology: StringLike,
     *,
     name: str | None = None,
-) -> ComputeDedupDataSizeV2:
-    """`ComputeDedupDataSizeV2.create` in the current scope."""
-    return ComputeDedupDataSizeV2.create(
-        Scope.current(name),
-        config,
-        embedding_partitions,
-        hbm_buffers_config,
-        tpu_topology,
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`num_elements` of `ComputeDedupDataSizeV2.create` in the current scope."""
+    if _unknown:
+        raise ComputeDedupDataSizeV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ComputeDedupDataSizeV2",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                "embedding_partitions",
+                embedding_partitions,
+                "hbm_buffers_config",
+                hbm_buffers_config,
+                "tpu_topology",
+                tpu_topology,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ComputeDedupDataSizeV2._call(
+        name,
+        (),
+        {
+            "config": config,
+            "embedding_partitions": embedding_partitions,
+            "hbm_buffers_config": hbm_buffers_config,
+            "tpu_topology": tpu_topology,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike, Output, TInt32
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output
 
 __all__ = ["ComputeDedupDataTupleMask", "compute_dedup_data_tuple_mask"]
 
@@ -24,7 +35,7 @@ class ComputeDedupDataTupleMaskInputs(OpInputs):
     config: MessageBytes
 
 
-class ComputeDedupDataTupleMask(Op):
+class ComputeDedupDataTupleMask(TensorOp[TInt32]):
     """Types and lengths of the parts of the deduplication data.
 
     The mask is what SplitDedupData and MergeDedupData take, serialized, as tuple_mask.
@@ -53,6 +64,7 @@ class ComputeDedupDataTupleMask(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("output_shape",)
     output_shape: Output[TInt32]
     Inputs = ComputeDedupDataTupleMaskInputs
@@ -60,9 +72,6 @@ class ComputeDedupDataTupleMask(Op):
     @property
     def inputs(self) -> ComputeDedupDataTupleMaskInputs:
         return ComputeDedupDataTupleMaskInputs(self)
-
-    def as_output(self) -> Output[TInt32]:
-        return self.output_shape
 
     @staticmethod
     def create(scope: Scope, config: MessageLike) -> ComputeDedupDataTupleMask:
@@ -76,25 +85,45 @@ class ComputeDedupDataTupleMask(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ComputeDedupDataTupleMask = ComputeDedupDataTupleMask()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ComputeDedupDataTupleMask = new(ComputeDedupDataTupleMask)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "ComputeDedupDataTupleMask",
                     None,
                     "config",
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"config": config}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"config": config}, fast_path_error)
 
 
+@explained
 def compute_dedup_data_tuple_mask(
-    config: MessageLike, *, name: str | None = None
-) -> ComputeDedupDataTupleMask:
-    """`ComputeDedupDataTupleMask.create` in the current scope."""
-    return ComputeDedupDataTupleMask.create(Scope.current(name), config)
+    config: MessageLike, *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`output_shape` of `ComputeDedupDataTupleMask.create` in the current scope."""
+    if _unknown:
+        raise ComputeDedupDataTupleMask._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ComputeDedupDataTupleMask",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ComputeDedupDataTupleMask._call(
+        name, (), {"config": config}, fast_path_error
+    )
+    return _result

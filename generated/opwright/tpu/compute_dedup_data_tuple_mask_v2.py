@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        MessageBytes,
-        MessageLike,
-        Output,
-        StringLike,
-        TInt32,
-    )
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output, StringLike
 
 __all__ = ["ComputeDedupDataTupleMaskV2", "compute_dedup_data_tuple_mask_v2"]
 
@@ -33,7 +38,7 @@ class ComputeDedupDataTupleMaskV2Inputs(OpInputs):
     tpu_topology: StringLike
 
 
-class ComputeDedupDataTupleMaskV2(Op):
+class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
     """Types and lengths of the deduplication data, setup as attrs.
 
     ComputeDedupDataTupleMask with the setup's results as attrs, for a compiler that
@@ -65,6 +70,7 @@ class ComputeDedupDataTupleMaskV2(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("output_shape",)
     output_shape: Output[TInt32]
     Inputs = ComputeDedupDataTupleMaskV2Inputs
@@ -72,9 +78,6 @@ class ComputeDedupDataTupleMaskV2(Op):
     @property
     def inputs(self) -> ComputeDedupDataTupleMaskV2Inputs:
         return ComputeDedupDataTupleMaskV2Inputs(self)
-
-    def as_output(self) -> Output[TInt32]:
-        return self.output_shape
 
     @staticmethod
     def create(
@@ -99,12 +102,12 @@ class ComputeDedupDataTupleMaskV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ComputeDedupDataTupleMaskV2 = ComputeDedupDataTupleMaskV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ComputeDedupDataTupleMaskV2 = new(ComputeDedupDataTupleMaskV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "ComputeDedupDataTupleMaskV2",
                     None,
                     "config",
@@ -117,8 +120,8 @@ class ComputeDedupDataTupleMaskV2(Op):
                     tpu_topology,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -128,10 +131,11 @@ class ComputeDedupDataTupleMaskV2(Op):
                 "hbm_buffers_config": hbm_buffers_config,
                 "tpu_topology": tpu_topology,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def compute_dedup_data_tuple_mask_v2(
     config: MessageLike,
     embedding_partitions: StringLike,
@@ -139,12 +143,40 @@ def compute_dedup_data_tuple_mask_v2(
     tpu_topology: StringLike,
     *,
     name: str | None = None,
-) -> ComputeDedupDataTupleMaskV2:
-    """`ComputeDedupDataTupleMaskV2.create` in the current scope."""
-    return ComputeDedupDataTupleMaskV2.create(
-        Scope.current(name),
-        config,
-        embedding_partitions,
-        hbm_buffers_config,
-        tpu_topology,
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`output_shape` of `ComputeDedupDataTupleMaskV2.create` in the current scope."""
+    if _unknown:
+        raise ComputeDedupDataTupleMaskV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ComputeDedupDataTupleMaskV2",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                "embedding_partitions",
+                embedding_partitions,
+                "hbm_buffers_config",
+                hbm_buffers_config,
+                "tpu_topology",
+                tpu_topology,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ComputeDedupDataTupleMaskV2._call(
+        name,
+        (),
+        {
+            "config": config,
+            "embedding_partitions": embedding_partitions,
+            "hbm_buffers_config": hbm_buffers_config,
+            "tpu_topology": tpu_topology,
+        },
+        fast_path_error,
     )
+    return _result

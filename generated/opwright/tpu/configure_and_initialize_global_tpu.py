@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32
+    from opwright_runtime.gencode import Output
     from typing_extensions import Self
 
 __all__ = ["ConfigureAndInitializeGlobalTPU", "configure_and_initialize_global_tpu"]
@@ -23,7 +36,7 @@ class ConfigureAndInitializeGlobalTPUInputs(OpInputs):
     use_tfrt_host_runtime: bool
 
 
-class ConfigureAndInitializeGlobalTPU(Op):
+class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
     """TensorFlow's `ConfigureAndInitializeGlobalTPU`: no inputs -> `output`.
 
     TensorFlow's own text: `ConfigureAndInitializeGlobalTPU.tensorflow_doc()`.
@@ -64,9 +77,6 @@ class ConfigureAndInitializeGlobalTPU(Op):
     def inputs(self) -> ConfigureAndInitializeGlobalTPUInputs:
         return ConfigureAndInitializeGlobalTPUInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> ConfigureAndInitializeGlobalTPU:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -78,23 +88,26 @@ class ConfigureAndInitializeGlobalTPU(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConfigureAndInitializeGlobalTPU = ConfigureAndInitializeGlobalTPU()
+        op: ConfigureAndInitializeGlobalTPU = new(ConfigureAndInitializeGlobalTPU)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "ConfigureAndInitializeGlobalTPU",
                     None,
                     "use_tfrt_host_runtime",
                     opts.use_tfrt_host_runtime,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (), {"use_tfrt_host_runtime": opts.use_tfrt_host_runtime}, refusal
+            scope,
+            (),
+            {"use_tfrt_host_runtime": opts.use_tfrt_host_runtime},
+            fast_path_error,
         )
 
 
@@ -102,15 +115,30 @@ DEFAULTS = ConfigureAndInitializeGlobalTPU.Options()
 MERGE = ConfigureAndInitializeGlobalTPU.Options.merge
 
 
+@explained
 def configure_and_initialize_global_tpu(
-    *, use_tfrt_host_runtime: bool = default(True), name: str | None = None
-) -> ConfigureAndInitializeGlobalTPU:
-    """`ConfigureAndInitializeGlobalTPU.create` in the current scope, with
-    ConfigureAndInitializeGlobalTPU.Options as keywords.
+    *, use_tfrt_host_runtime: bool = True, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`output` of `ConfigureAndInitializeGlobalTPU.create` in the current scope,
+    with ConfigureAndInitializeGlobalTPU.Options as keywords.
     """
-    return ConfigureAndInitializeGlobalTPU.create(
-        Scope.current(name),
-        ConfigureAndInitializeGlobalTPU.Options(
-            use_tfrt_host_runtime=use_tfrt_host_runtime
-        ),
+    if _unknown:
+        raise ConfigureAndInitializeGlobalTPU._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ConfigureAndInitializeGlobalTPU",
+                name,
+                "use_tfrt_host_runtime",
+                flags[use_tfrt_host_runtime],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConfigureAndInitializeGlobalTPU._call(
+        name, (), {"use_tfrt_host_runtime": use_tfrt_host_runtime}, fast_path_error
     )
+    return _result

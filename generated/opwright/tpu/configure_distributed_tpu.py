@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        MessageBytes,
-        MessageLike,
-        Output,
-        StringLike,
-        TString,
-    )
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["ConfigureDistributedTPU", "configure_distributed_tpu"]
@@ -36,7 +44,7 @@ class ConfigureDistributedTPUInputs(OpInputs):
     tpu_cancellation_closes_chips: int
 
 
-class ConfigureDistributedTPU(Op):
+class ConfigureDistributedTPU(TensorOp[TString]):
     """Sets up the TPU system of a job, before anything else runs on it.
 
     Runs once, on the TPU_SYSTEM device of the job; tf.tpu.experimental's
@@ -58,6 +66,7 @@ class ConfigureDistributedTPU(Op):
     MESSAGES = {
         "tpu_embedding_config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("topology",)
     topology: Output[TString]
     Inputs = ConfigureDistributedTPUInputs
@@ -148,9 +157,6 @@ class ConfigureDistributedTPU(Op):
     def inputs(self) -> ConfigureDistributedTPUInputs:
         return ConfigureDistributedTPUInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.topology
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> ConfigureDistributedTPU:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -162,13 +168,13 @@ class ConfigureDistributedTPU(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConfigureDistributedTPU = ConfigureDistributedTPU()
+        op: ConfigureDistributedTPU = new(ConfigureDistributedTPU)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.topology = execute(
-                    context._context,
+                    context[CURRENT],
                     "ConfigureDistributedTPU",
                     None,
                     "embedding_config",
@@ -185,8 +191,8 @@ class ConfigureDistributedTPU(Op):
                     opts.tpu_cancellation_closes_chips,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -198,7 +204,7 @@ class ConfigureDistributedTPU(Op):
                 "compilation_failure_closes_chips": opts.compilation_failure_closes_chips,
                 "tpu_cancellation_closes_chips": opts.tpu_cancellation_closes_chips,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -206,27 +212,60 @@ DEFAULTS = ConfigureDistributedTPU.Options()
 MERGE = ConfigureDistributedTPU.Options.merge
 
 
+@explained
 def configure_distributed_tpu(
     *,
-    embedding_config: StringLike = default(""),
-    tpu_embedding_config: MessageLike = default(""),
-    is_global_init: bool = default(False),
-    enable_whole_mesh_compilations: bool = default(False),
-    compilation_failure_closes_chips: bool = default(True),
-    tpu_cancellation_closes_chips: int = default(0),
+    embedding_config: StringLike = "",
+    tpu_embedding_config: MessageLike = "",
+    is_global_init: bool = False,
+    enable_whole_mesh_compilations: bool = False,
+    compilation_failure_closes_chips: bool = True,
+    tpu_cancellation_closes_chips: int = 0,
     name: str | None = None,
-) -> ConfigureDistributedTPU:
-    """`ConfigureDistributedTPU.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TString]:
+    """`topology` of `ConfigureDistributedTPU.create` in the current scope, with
     ConfigureDistributedTPU.Options as keywords.
     """
-    return ConfigureDistributedTPU.create(
-        Scope.current(name),
-        ConfigureDistributedTPU.Options(
-            embedding_config=embedding_config,
-            tpu_embedding_config=tpu_embedding_config,
-            is_global_init=is_global_init,
-            enable_whole_mesh_compilations=enable_whole_mesh_compilations,
-            compilation_failure_closes_chips=compilation_failure_closes_chips,
-            tpu_cancellation_closes_chips=tpu_cancellation_closes_chips,
-        ),
+    if _unknown:
+        raise ConfigureDistributedTPU._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ConfigureDistributedTPU",
+                name,
+                "embedding_config",
+                embedding_config,
+                "tpu_embedding_config",
+                as_bytes(
+                    tpu_embedding_config, "tensorflow.tpu.TPUEmbeddingConfiguration"
+                ),
+                "is_global_init",
+                flags[is_global_init],
+                "enable_whole_mesh_compilations",
+                flags[enable_whole_mesh_compilations],
+                "compilation_failure_closes_chips",
+                flags[compilation_failure_closes_chips],
+                "tpu_cancellation_closes_chips",
+                tpu_cancellation_closes_chips,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConfigureDistributedTPU._call(
+        name,
+        (),
+        {
+            "embedding_config": embedding_config,
+            "tpu_embedding_config": tpu_embedding_config,
+            "is_global_init": is_global_init,
+            "enable_whole_mesh_compilations": enable_whole_mesh_compilations,
+            "compilation_failure_closes_chips": compilation_failure_closes_chips,
+            "tpu_cancellation_closes_chips": tpu_cancellation_closes_chips,
+        },
+        fast_path_error,
     )
+    return _result

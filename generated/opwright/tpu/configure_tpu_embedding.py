@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Operation
 
 __all__ = ["ConfigureTPUEmbedding", "configure_tpu_embedding"]
 
@@ -48,6 +58,7 @@ class ConfigureTPUEmbedding(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = ConfigureTPUEmbeddingInputs
 
@@ -67,25 +78,45 @@ class ConfigureTPUEmbedding(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConfigureTPUEmbedding = ConfigureTPUEmbedding()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ConfigureTPUEmbedding = new(ConfigureTPUEmbedding)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ConfigureTPUEmbedding",
                     None,
                     "config",
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"config": config}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"config": config}, fast_path_error)
 
 
+@explained
 def configure_tpu_embedding(
-    config: MessageLike, *, name: str | None = None
-) -> ConfigureTPUEmbedding:
-    """`ConfigureTPUEmbedding.create` in the current scope."""
-    return ConfigureTPUEmbedding.create(Scope.current(name), config)
+    config: MessageLike, *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ConfigureTPUEmbedding.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise ConfigureTPUEmbedding._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ConfigureTPUEmbedding",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConfigureTPUEmbedding._call(name, (), {"config": config}, fast_path_error)
+    return _result

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
-        Operand,
         Output,
-        TString,
+        StringOperand,
     )
 
 __all__ = ["ConfigureTPUEmbeddingHost", "configure_tpu_embedding_host"]
@@ -32,7 +42,7 @@ class ConfigureTPUEmbeddingHostInputs(OpInputs):
     config: MessageBytes
 
 
-class ConfigureTPUEmbeddingHost(Op):
+class ConfigureTPUEmbeddingHost(TensorOp[TString]):
     """Fourth step of setup: starts the embedding engine of one host.
 
     Runs on every host after CollateTPUEmbeddingMemory. It builds the program for the
@@ -52,6 +62,7 @@ class ConfigureTPUEmbeddingHost(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("network_config",)
     network_config: Output[TString]
     Inputs = ConfigureTPUEmbeddingHostInputs
@@ -60,14 +71,11 @@ class ConfigureTPUEmbeddingHost(Op):
     def inputs(self) -> ConfigureTPUEmbeddingHostInputs:
         return ConfigureTPUEmbeddingHostInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.network_config
-
     @staticmethod
     def create(
         scope: Scope,
-        common_config: Operand[TString],
-        memory_config: Operand[TString],
+        common_config: StringOperand,
+        memory_config: StringOperand,
         config: MessageLike,
     ) -> ConfigureTPUEmbeddingHost:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -82,12 +90,12 @@ class ConfigureTPUEmbeddingHost(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConfigureTPUEmbeddingHost = ConfigureTPUEmbeddingHost()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ConfigureTPUEmbeddingHost = new(ConfigureTPUEmbeddingHost)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.network_config = execute(
-                    context._context,
+                    context[CURRENT],
                     "ConfigureTPUEmbeddingHost",
                     None,
                     common_config,
@@ -96,21 +104,42 @@ class ConfigureTPUEmbeddingHost(Op):
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (common_config, memory_config), {"config": config}, refusal
+            scope, (common_config, memory_config), {"config": config}, fast_path_error
         )
 
 
+@explained
 def configure_tpu_embedding_host(
-    common_config: Operand[TString],
-    memory_config: Operand[TString],
+    common_config: StringOperand,
+    memory_config: StringOperand,
     config: MessageLike,
     *,
     name: str | None = None,
-) -> ConfigureTPUEmbeddingHost:
-    """`ConfigureTPUEmbeddingHost.create` in the current scope."""
-    return ConfigureTPUEmbeddingHost.create(
-        Scope.current(name), common_config, memory_config, config
+    **_unknown: Never,
+) -> Output[TString]:
+    """`network_config` of `ConfigureTPUEmbeddingHost.create` in the current scope."""
+    if _unknown:
+        raise ConfigureTPUEmbeddingHost._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ConfigureTPUEmbeddingHost",
+                name,
+                common_config,
+                memory_config,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConfigureTPUEmbeddingHost._call(
+        name, (common_config, memory_config), {"config": config}, fast_path_error
     )
+    return _result

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["ConfigureTPUEmbeddingMemory", "configure_tpu_embedding_memory"]
 
@@ -23,7 +34,7 @@ class ConfigureTPUEmbeddingMemoryInputs(OpInputs):
     common_config: Output[TString]
 
 
-class ConfigureTPUEmbeddingMemory(Op):
+class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
     """Second step of setup: reserves TPU memory on one host.
 
     Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
@@ -37,6 +48,7 @@ class ConfigureTPUEmbeddingMemory(Op):
     """
 
     OP_NAME = "ConfigureTPUEmbeddingMemory"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("memory_config",)
     memory_config: Output[TString]
     Inputs = ConfigureTPUEmbeddingMemoryInputs
@@ -45,12 +57,9 @@ class ConfigureTPUEmbeddingMemory(Op):
     def inputs(self) -> ConfigureTPUEmbeddingMemoryInputs:
         return ConfigureTPUEmbeddingMemoryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.memory_config
-
     @staticmethod
     def create(
-        scope: Scope, common_config: Operand[TString]
+        scope: Scope, common_config: StringOperand
     ) -> ConfigureTPUEmbeddingMemory:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -61,21 +70,37 @@ class ConfigureTPUEmbeddingMemory(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConfigureTPUEmbeddingMemory = ConfigureTPUEmbeddingMemory()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ConfigureTPUEmbeddingMemory = new(ConfigureTPUEmbeddingMemory)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.memory_config = execute(
-                    context._context, "ConfigureTPUEmbeddingMemory", None, common_config
+                    context[CURRENT], "ConfigureTPUEmbeddingMemory", None, common_config
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (common_config,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (common_config,), {}, fast_path_error)
 
 
+@explained
 def configure_tpu_embedding_memory(
-    common_config: Operand[TString], *, name: str | None = None
-) -> ConfigureTPUEmbeddingMemory:
-    """`ConfigureTPUEmbeddingMemory.create` in the current scope."""
-    return ConfigureTPUEmbeddingMemory.create(Scope.current(name), common_config)
+    common_config: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`memory_config` of `ConfigureTPUEmbeddingMemory.create` in the current scope."""
+    if _unknown:
+        raise ConfigureTPUEmbeddingMemory._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ConfigureTPUEmbeddingMemory", name, common_config
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConfigureTPUEmbeddingMemory._call(
+        name, (common_config,), {}, fast_path_error
+    )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Operation, Output, StringOperand, TString
 
 __all__ = ["ConnectTPUEmbeddingHosts", "connect_tpu_embedding_hosts"]
 
@@ -34,6 +44,7 @@ class ConnectTPUEmbeddingHosts(Op):
     """
 
     OP_NAME = "ConnectTPUEmbeddingHosts"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = ConnectTPUEmbeddingHostsInputs
 
@@ -43,7 +54,7 @@ class ConnectTPUEmbeddingHosts(Op):
 
     @staticmethod
     def create(
-        scope: Scope, network_configs: Sequence[Operand[TString]]
+        scope: Scope, network_configs: Sequence[StringOperand]
     ) -> ConnectTPUEmbeddingHosts:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -55,21 +66,42 @@ class ConnectTPUEmbeddingHosts(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConnectTPUEmbeddingHosts = ConnectTPUEmbeddingHosts()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ConnectTPUEmbeddingHosts = new(ConnectTPUEmbeddingHosts)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context, "ConnectTPUEmbeddingHosts", None, network_configs
+                    context[CURRENT], "ConnectTPUEmbeddingHosts", None, network_configs
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (network_configs,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (network_configs,), {}, fast_path_error)
 
 
+@explained
 def connect_tpu_embedding_hosts(
-    network_configs: Sequence[Operand[TString]], *, name: str | None = None
-) -> ConnectTPUEmbeddingHosts:
-    """`ConnectTPUEmbeddingHosts.create` in the current scope."""
-    return ConnectTPUEmbeddingHosts.create(Scope.current(name), network_configs)
+    network_configs: Sequence[StringOperand],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ConnectTPUEmbeddingHosts.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise ConnectTPUEmbeddingHosts._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ConnectTPUEmbeddingHosts", name, network_configs
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConnectTPUEmbeddingHosts._call(
+        name, (network_configs,), {}, fast_path_error
+    )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
 
-__all__ = ["ConvertToCooTensor", "convert_to_coo_tensor"]
+__all__ = ["ConvertToCooTensor", "ConvertToCooTensorOutputs", "convert_to_coo_tensor"]
 
 
 class ConvertToCooTensorInputs(OpInputs):
@@ -23,6 +33,14 @@ class ConvertToCooTensorInputs(OpInputs):
     weights: Output[TFloat32]
     sample_count: int
     combiner: StringLike
+
+
+class ConvertToCooTensorOutputs(NamedTuple):
+    """Outputs of ConvertToCooTensor, as `convert_to_coo_tensor` returns them."""
+
+    row_ids: Output[TInt32]
+    col_ids: Output[TInt32]
+    gains: Output[TFloat32]
 
 
 class ConvertToCooTensor(Op):
@@ -56,11 +74,13 @@ class ConvertToCooTensor(Op):
     """
 
     OP_NAME = "ConvertToCooTensor"
+    NATIVE = ("CPU",)
     __slots__ = ("row_ids", "col_ids", "gains")
     row_ids: Output[TInt32]
     col_ids: Output[TInt32]
     gains: Output[TFloat32]
     Inputs = ConvertToCooTensorInputs
+    Outputs = ConvertToCooTensorOutputs
 
     @property
     def inputs(self) -> ConvertToCooTensorInputs:
@@ -93,12 +113,12 @@ class ConvertToCooTensor(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConvertToCooTensor = ConvertToCooTensor()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ConvertToCooTensor = new(ConvertToCooTensor)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.row_ids, op.col_ids, op.gains = execute(
-                    context._context,
+                    context[CURRENT],
                     "ConvertToCooTensor",
                     None,
                     indices_or_row_splits,
@@ -110,16 +130,17 @@ class ConvertToCooTensor(Op):
                     combiner,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices_or_row_splits, values, weights),
             {"sample_count": sample_count, "combiner": combiner},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def convert_to_coo_tensor(
     indices_or_row_splits: Operand[TInt32],
     values: Operand[TInt32],
@@ -128,13 +149,36 @@ def convert_to_coo_tensor(
     combiner: StringLike,
     *,
     name: str | None = None,
-) -> ConvertToCooTensor:
-    """`ConvertToCooTensor.create` in the current scope."""
-    return ConvertToCooTensor.create(
-        Scope.current(name),
-        indices_or_row_splits,
-        values,
-        weights,
-        sample_count,
-        combiner,
+    **_unknown: Never,
+) -> ConvertToCooTensorOutputs:
+    """The outputs of `ConvertToCooTensor.create` in the current scope."""
+    if _unknown:
+        raise ConvertToCooTensor._unknown(_unknown)
+    fast_path_error = None
+    _result: ConvertToCooTensorOutputs
+    if executing_eagerly():
+        try:
+            _result = ConvertToCooTensorOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ConvertToCooTensor",
+                    name,
+                    indices_or_row_splits,
+                    values,
+                    weights,
+                    "sample_count",
+                    sample_count,
+                    "combiner",
+                    combiner,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConvertToCooTensor._call(
+        name,
+        (indices_or_row_splits, values, weights),
+        {"sample_count": sample_count, "combiner": combiner},
+        fast_path_error,
     )
+    return _result

@@ -7,15 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
 
 __all__ = [
     "ConvertToListOfSparseCoreCooTensors",
+    "ConvertToListOfSparseCoreCooTensorsOutputs",
     "convert_to_list_of_sparse_core_coo_tensors",
 ]
 
@@ -34,6 +45,14 @@ class ConvertToListOfSparseCoreCooTensorsInputs(OpInputs):
     num_sc_shards: int
     stacked_table_sample_count: int
     combiner: StringLike
+
+
+class ConvertToListOfSparseCoreCooTensorsOutputs(NamedTuple):
+    """Outputs of ConvertToListOfSparseCoreCooTensors, as `convert_to_list_of_sparse_core_coo_tensors` returns them."""
+
+    row_ids_list: list[Output[TInt32]]
+    col_ids_list: list[Output[TInt32]]
+    gains_list: list[Output[TFloat32]]
 
 
 class ConvertToListOfSparseCoreCooTensors(Op):
@@ -83,11 +102,13 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     """
 
     OP_NAME = "ConvertToListOfSparseCoreCooTensors"
+    NATIVE = ("CPU",)
     __slots__ = ("row_ids_list", "col_ids_list", "gains_list")
     row_ids_list: list[Output[TInt32]]
     col_ids_list: list[Output[TInt32]]
     gains_list: list[Output[TFloat32]]
     Inputs = ConvertToListOfSparseCoreCooTensorsInputs
+    Outputs = ConvertToListOfSparseCoreCooTensorsOutputs
 
     @property
     def inputs(self) -> ConvertToListOfSparseCoreCooTensorsInputs:
@@ -138,12 +159,14 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConvertToListOfSparseCoreCooTensors = ConvertToListOfSparseCoreCooTensors()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ConvertToListOfSparseCoreCooTensors = new(
+            ConvertToListOfSparseCoreCooTensors
+        )
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.row_ids_list, op.col_ids_list, op.gains_list = execute(
-                    context._context,
+                    context[CURRENT],
                     "ConvertToListOfSparseCoreCooTensors",
                     None,
                     indices_or_row_splits,
@@ -167,8 +190,8 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                     combiner,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices_or_row_splits, values, weights),
@@ -182,10 +205,11 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                 "stacked_table_sample_count": stacked_table_sample_count,
                 "combiner": combiner,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def convert_to_list_of_sparse_core_coo_tensors(
     indices_or_row_splits: Operand[TInt32],
     values: Operand[TInt32],
@@ -200,19 +224,59 @@ def convert_to_list_of_sparse_core_coo_tensors(
     combiner: StringLike,
     *,
     name: str | None = None,
-) -> ConvertToListOfSparseCoreCooTensors:
-    """`ConvertToListOfSparseCoreCooTensors.create` in the current scope."""
-    return ConvertToListOfSparseCoreCooTensors.create(
-        Scope.current(name),
-        indices_or_row_splits,
-        values,
-        weights,
-        sample_count,
-        num_sc_per_chip,
-        row_offset,
-        col_offset,
-        col_shift,
-        num_sc_shards,
-        stacked_table_sample_count,
-        combiner,
+    **_unknown: Never,
+) -> ConvertToListOfSparseCoreCooTensorsOutputs:
+    """The outputs of `ConvertToListOfSparseCoreCooTensors.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ConvertToListOfSparseCoreCooTensors._unknown(_unknown)
+    fast_path_error = None
+    _result: ConvertToListOfSparseCoreCooTensorsOutputs
+    if executing_eagerly():
+        try:
+            _result = ConvertToListOfSparseCoreCooTensorsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ConvertToListOfSparseCoreCooTensors",
+                    name,
+                    indices_or_row_splits,
+                    values,
+                    weights,
+                    "sample_count",
+                    sample_count,
+                    "num_sc_per_chip",
+                    num_sc_per_chip,
+                    "row_offset",
+                    row_offset,
+                    "col_offset",
+                    col_offset,
+                    "col_shift",
+                    col_shift,
+                    "num_sc_shards",
+                    num_sc_shards,
+                    "stacked_table_sample_count",
+                    stacked_table_sample_count,
+                    "combiner",
+                    combiner,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConvertToListOfSparseCoreCooTensors._call(
+        name,
+        (indices_or_row_splits, values, weights),
+        {
+            "sample_count": sample_count,
+            "num_sc_per_chip": num_sc_per_chip,
+            "row_offset": row_offset,
+            "col_offset": col_offset,
+            "col_shift": col_shift,
+            "num_sc_shards": num_sc_shards,
+            "stacked_table_sample_count": stacked_table_sample_count,
+            "combiner": combiner,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConvertToSparseCoreCsrWrappedCooTensor",
+    "ConvertToSparseCoreCsrWrappedCooTensorOutputs",
     "convert_to_sparse_core_csr_wrapped_coo_tensor",
 ]
 
@@ -46,6 +58,18 @@ class ConvertToSparseCoreCsrWrappedCooTensorInputs(OpInputs):
     num_sc_per_chip: int
     table_name: StringLike
     allow_id_dropping: bool
+
+
+class ConvertToSparseCoreCsrWrappedCooTensorOutputs(NamedTuple):
+    """Outputs of ConvertToSparseCoreCsrWrappedCooTensor, as `convert_to_sparse_core_csr_wrapped_coo_tensor` returns them."""
+
+    row_pointers: Output[TInt32]
+    sorted_sample_ids: Output[TInt32]
+    sorted_token_ids: Output[TInt32]
+    sorted_gains: Output[TFloat32]
+    row_pointers_unpadded_size: Output[TInt32]
+    ids_unpadded_size: Output[TInt32]
+    num_minibatches_per_sc: Output[TInt32]
 
 
 class ConvertToSparseCoreCsrWrappedCooTensor(Op):
@@ -83,6 +107,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
     """
 
     OP_NAME = "ConvertToSparseCoreCsrWrappedCooTensor"
+    NATIVE = ("CPU",)
     __slots__ = (
         "row_pointers",
         "sorted_sample_ids",
@@ -100,6 +125,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
     ids_unpadded_size: Output[TInt32]
     num_minibatches_per_sc: Output[TInt32]
     Inputs = ConvertToSparseCoreCsrWrappedCooTensorInputs
+    Outputs = ConvertToSparseCoreCsrWrappedCooTensorOutputs
 
     @property
     def inputs(self) -> ConvertToSparseCoreCsrWrappedCooTensorInputs:
@@ -155,12 +181,12 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ConvertToSparseCoreCsrWrappedCooTensor = (
-            ConvertToSparseCoreCsrWrappedCooTensor()
+        op: ConvertToSparseCoreCsrWrappedCooTensor = new(
+            ConvertToSparseCoreCsrWrappedCooTensor
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.row_pointers,
                     op.sorted_sample_ids,
@@ -170,7 +196,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                     op.ids_unpadded_size,
                     op.num_minibatches_per_sc,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "ConvertToSparseCoreCsrWrappedCooTensor",
                     None,
                     sorted_row_ids_list,
@@ -193,11 +219,11 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                     "table_name",
                     table_name,
                     "allow_id_dropping",
-                    allow_id_dropping,
+                    flags[allow_id_dropping],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -217,10 +243,11 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                 "table_name": table_name,
                 "allow_id_dropping": allow_id_dropping,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def convert_to_sparse_core_csr_wrapped_coo_tensor(
     sorted_row_ids_list: Sequence[Operand[TInt32]],
     sorted_col_ids_list: Sequence[Operand[TInt32]],
@@ -237,21 +264,67 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     allow_id_dropping: bool,
     *,
     name: str | None = None,
-) -> ConvertToSparseCoreCsrWrappedCooTensor:
-    """`ConvertToSparseCoreCsrWrappedCooTensor.create` in the current scope."""
-    return ConvertToSparseCoreCsrWrappedCooTensor.create(
-        Scope.current(name),
-        sorted_row_ids_list,
-        sorted_col_ids_list,
-        sorted_gains_list,
-        id_counts_list,
-        splits,
-        sample_count_per_sc,
-        num_replica,
-        max_minibatches_per_sc,
-        max_ids_per_chip_per_sample,
-        table_vocab_size,
-        feature_width,
-        table_name,
-        allow_id_dropping,
+    **_unknown: Never,
+) -> ConvertToSparseCoreCsrWrappedCooTensorOutputs:
+    """The outputs of `ConvertToSparseCoreCsrWrappedCooTensor.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ConvertToSparseCoreCsrWrappedCooTensor._unknown(_unknown)
+    fast_path_error = None
+    _result: ConvertToSparseCoreCsrWrappedCooTensorOutputs
+    if executing_eagerly():
+        try:
+            _result = ConvertToSparseCoreCsrWrappedCooTensorOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "ConvertToSparseCoreCsrWrappedCooTensor",
+                    name,
+                    sorted_row_ids_list,
+                    sorted_col_ids_list,
+                    sorted_gains_list,
+                    id_counts_list,
+                    splits,
+                    "sample_count_per_sc",
+                    sample_count_per_sc,
+                    "num_replica",
+                    num_replica,
+                    "max_minibatches_per_sc",
+                    max_minibatches_per_sc,
+                    "max_ids_per_chip_per_sample",
+                    max_ids_per_chip_per_sample,
+                    "table_vocab_size",
+                    table_vocab_size,
+                    "feature_width",
+                    feature_width,
+                    "table_name",
+                    table_name,
+                    "allow_id_dropping",
+                    flags[allow_id_dropping],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ConvertToSparseCoreCsrWrappedCooTensor._call(
+        name,
+        (
+            sorted_row_ids_list,
+            sorted_col_ids_list,
+            sorted_gains_list,
+            id_counts_list,
+            splits,
+        ),
+        {
+            "sample_count_per_sc": sample_count_per_sc,
+            "num_replica": num_replica,
+            "max_minibatches_per_sc": max_minibatches_per_sc,
+            "max_ids_per_chip_per_sample": max_ids_per_chip_per_sample,
+            "table_vocab_size": table_vocab_size,
+            "feature_width": feature_width,
+            "table_name": table_name,
+            "allow_id_dropping": allow_id_dropping,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -35,7 +44,7 @@ class CrossReplicaSumInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class CrossReplicaSum(Op, Generic[T]):
+class CrossReplicaSum(TensorOp[T]):
     """TensorFlow's `CrossReplicaSum`: `input`, `group_assignment` -> `output`.
 
     TensorFlow's own text: `CrossReplicaSum.tensorflow_doc()`.
@@ -57,9 +66,6 @@ class CrossReplicaSum(Op, Generic[T]):
     def inputs(self) -> CrossReplicaSumInputs[T]:
         return CrossReplicaSumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, input: Operand[U], group_assignment: Operand[TInt32]
@@ -74,21 +80,41 @@ class CrossReplicaSum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CrossReplicaSum[U] = CrossReplicaSum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CrossReplicaSum[U] = new(CrossReplicaSum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "CrossReplicaSum", None, input, group_assignment
+                    context[CURRENT], "CrossReplicaSum", None, input, group_assignment
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, group_assignment), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, group_assignment), {}, fast_path_error)
 
 
+@explained
 def cross_replica_sum(
-    input: Operand[U], group_assignment: Operand[TInt32], *, name: str | None = None
-) -> CrossReplicaSum[U]:
-    """`CrossReplicaSum.create` in the current scope."""
-    return CrossReplicaSum.create(Scope.current(name), input, group_assignment)
+    input: Operand[U],
+    group_assignment: Operand[TInt32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `CrossReplicaSum.create` in the current scope."""
+    if _unknown:
+        raise CrossReplicaSum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "CrossReplicaSum", name, input, group_assignment
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CrossReplicaSum._call(
+        name, (input, group_assignment), {}, fast_path_error
+    )
+    return _result

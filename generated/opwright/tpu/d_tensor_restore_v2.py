@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
+        StringOperand,
         TString,
         TensorShape,
     )
@@ -63,9 +74,9 @@ class DTensorRestoreV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        prefix: Operand[TString],
-        tensor_names: Operand[TString],
-        shape_and_slices: Operand[TString],
+        prefix: StringOperand,
+        tensor_names: StringOperand,
+        shape_and_slices: StringOperand,
         input_shapes: Sequence[ShapeLike],
         input_layouts: Sequence[StringLike],
         dtypes: Sequence[AnyDTypeLike],
@@ -84,27 +95,27 @@ class DTensorRestoreV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DTensorRestoreV2 = DTensorRestoreV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DTensorRestoreV2 = new(DTensorRestoreV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.tensors = execute(
-                    context._context,
+                    context[CURRENT],
                     "DTensorRestoreV2",
                     None,
                     prefix,
                     tensor_names,
                     shape_and_slices,
                     "input_shapes",
-                    input_shapes,
+                    as_shapes(input_shapes),
                     "input_layouts",
                     input_layouts,
                     "dtypes",
                     as_dtypes(dtypes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (prefix, tensor_names, shape_and_slices),
@@ -113,27 +124,54 @@ class DTensorRestoreV2(Op):
                 "input_layouts": input_layouts,
                 "dtypes": dtypes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def d_tensor_restore_v2(
-    prefix: Operand[TString],
-    tensor_names: Operand[TString],
-    shape_and_slices: Operand[TString],
+    prefix: StringOperand,
+    tensor_names: StringOperand,
+    shape_and_slices: StringOperand,
     input_shapes: Sequence[ShapeLike],
     input_layouts: Sequence[StringLike],
     dtypes: Sequence[AnyDTypeLike],
     *,
     name: str | None = None,
-) -> DTensorRestoreV2:
-    """`DTensorRestoreV2.create` in the current scope."""
-    return DTensorRestoreV2.create(
-        Scope.current(name),
-        prefix,
-        tensor_names,
-        shape_and_slices,
-        input_shapes,
-        input_layouts,
-        dtypes,
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`tensors` of `DTensorRestoreV2.create` in the current scope."""
+    if _unknown:
+        raise DTensorRestoreV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DTensorRestoreV2",
+                name,
+                prefix,
+                tensor_names,
+                shape_and_slices,
+                "input_shapes",
+                as_shapes(input_shapes),
+                "input_layouts",
+                input_layouts,
+                "dtypes",
+                as_dtypes(dtypes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DTensorRestoreV2._call(
+        name,
+        (prefix, tensor_names, shape_and_slices),
+        {
+            "input_shapes": input_shapes,
+            "input_layouts": input_layouts,
+            "dtypes": dtypes,
+        },
+        fast_path_error,
     )
+    return _result

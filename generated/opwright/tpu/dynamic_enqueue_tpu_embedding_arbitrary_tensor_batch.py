@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -96,6 +108,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     """
 
     OP_NAME = "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = DynamicEnqueueTPUEmbeddingArbitraryTensorBatchInputs
 
@@ -130,7 +143,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         sample_indices_or_row_splits: Sequence[Operand[U1]],
         embedding_indices: Sequence[Operand[U2]],
         aggregation_weights: Sequence[Operand[U3]],
-        mode_override: Operand[TString],
+        mode_override: StringOperand,
         device_ordinal: Operand[TInt32],
         *options: Options,
     ) -> DynamicEnqueueTPUEmbeddingArbitraryTensorBatch:
@@ -156,15 +169,15 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DynamicEnqueueTPUEmbeddingArbitraryTensorBatch = (
-            DynamicEnqueueTPUEmbeddingArbitraryTensorBatch()
+        op: DynamicEnqueueTPUEmbeddingArbitraryTensorBatch = new(
+            DynamicEnqueueTPUEmbeddingArbitraryTensorBatch
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
                     None,
                     sample_indices_or_row_splits,
@@ -176,8 +189,8 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                     opts.combiners,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -188,7 +201,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                 device_ordinal,
             ),
             {"combiners": opts.combiners},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -196,25 +209,53 @@ DEFAULTS = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options()
 MERGE = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
 
 
+@explained
 def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     sample_indices_or_row_splits: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],
     aggregation_weights: Sequence[Operand[U3]],
-    mode_override: Operand[TString],
+    mode_override: StringOperand,
     device_ordinal: Operand[TInt32],
     *,
-    combiners: Sequence[StringLike] = default(()),
+    combiners: Sequence[StringLike] = (),
     name: str | None = None,
-) -> DynamicEnqueueTPUEmbeddingArbitraryTensorBatch:
-    """`DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope,
     with DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords.
     """
-    return DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.create(
-        Scope.current(name),
-        sample_indices_or_row_splits,
-        embedding_indices,
-        aggregation_weights,
-        mode_override,
-        device_ordinal,
-        DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options(combiners=combiners),
+    if _unknown:
+        raise DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
+                name,
+                sample_indices_or_row_splits,
+                embedding_indices,
+                aggregation_weights,
+                mode_override,
+                device_ordinal,
+                "combiners",
+                combiners,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._call(
+        name,
+        (
+            sample_indices_or_row_splits,
+            embedding_indices,
+            aggregation_weights,
+            mode_override,
+            device_ordinal,
+        ),
+        {"combiners": combiners},
+        fast_path_error,
     )
+    return _result

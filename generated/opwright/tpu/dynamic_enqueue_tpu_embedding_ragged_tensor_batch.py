@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -96,6 +108,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
     """
 
     OP_NAME = "DynamicEnqueueTPUEmbeddingRaggedTensorBatch"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = DynamicEnqueueTPUEmbeddingRaggedTensorBatchInputs
 
@@ -152,7 +165,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
         sample_splits: Sequence[Operand[U1]],
         embedding_indices: Sequence[Operand[U2]],
         aggregation_weights: Sequence[Operand[U3]],
-        mode_override: Operand[TString],
+        mode_override: StringOperand,
         device_ordinal: Operand[TInt32],
         table_ids: Sequence[int],
         *options: Options,
@@ -179,15 +192,15 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DynamicEnqueueTPUEmbeddingRaggedTensorBatch = (
-            DynamicEnqueueTPUEmbeddingRaggedTensorBatch()
+        op: DynamicEnqueueTPUEmbeddingRaggedTensorBatch = new(
+            DynamicEnqueueTPUEmbeddingRaggedTensorBatch
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
                     None,
                     sample_splits,
@@ -205,8 +218,8 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
                     opts.num_features,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -222,7 +235,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
                 "max_sequence_lengths": opts.max_sequence_lengths,
                 "num_features": opts.num_features,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -230,33 +243,67 @@ DEFAULTS = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options()
 MERGE = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options.merge
 
 
+@explained
 def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
     sample_splits: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],
     aggregation_weights: Sequence[Operand[U3]],
-    mode_override: Operand[TString],
+    mode_override: StringOperand,
     device_ordinal: Operand[TInt32],
     table_ids: Sequence[int],
     *,
-    combiners: Sequence[StringLike] = default(()),
-    max_sequence_lengths: Sequence[int] = default(()),
-    num_features: Sequence[int] = default(()),
+    combiners: Sequence[StringLike] = (),
+    max_sequence_lengths: Sequence[int] = (),
+    num_features: Sequence[int] = (),
     name: str | None = None,
-) -> DynamicEnqueueTPUEmbeddingRaggedTensorBatch:
-    """`DynamicEnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `DynamicEnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope,
     with DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords.
     """
-    return DynamicEnqueueTPUEmbeddingRaggedTensorBatch.create(
-        Scope.current(name),
-        sample_splits,
-        embedding_indices,
-        aggregation_weights,
-        mode_override,
-        device_ordinal,
-        table_ids,
-        DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options(
-            combiners=combiners,
-            max_sequence_lengths=max_sequence_lengths,
-            num_features=num_features,
+    if _unknown:
+        raise DynamicEnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
+                name,
+                sample_splits,
+                embedding_indices,
+                aggregation_weights,
+                mode_override,
+                device_ordinal,
+                "combiners",
+                combiners,
+                "table_ids",
+                table_ids,
+                "max_sequence_lengths",
+                max_sequence_lengths,
+                "num_features",
+                num_features,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DynamicEnqueueTPUEmbeddingRaggedTensorBatch._call(
+        name,
+        (
+            sample_splits,
+            embedding_indices,
+            aggregation_weights,
+            mode_override,
+            device_ordinal,
         ),
+        {
+            "combiners": combiners,
+            "table_ids": table_ids,
+            "max_sequence_lengths": max_sequence_lengths,
+            "num_features": num_features,
+        },
+        fast_path_error,
     )
+    return _result

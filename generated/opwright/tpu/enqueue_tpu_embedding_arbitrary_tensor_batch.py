@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -88,6 +100,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingArbitraryTensorBatch"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingArbitraryTensorBatchInputs
 
@@ -131,7 +144,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         sample_indices_or_row_splits: Sequence[Operand[U1]],
         embedding_indices: Sequence[Operand[U2]],
         aggregation_weights: Sequence[Operand[U3]],
-        mode_override: Operand[TString],
+        mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingArbitraryTensorBatch:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -154,15 +167,15 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EnqueueTPUEmbeddingArbitraryTensorBatch = (
-            EnqueueTPUEmbeddingArbitraryTensorBatch()
+        op: EnqueueTPUEmbeddingArbitraryTensorBatch = new(
+            EnqueueTPUEmbeddingArbitraryTensorBatch
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "EnqueueTPUEmbeddingArbitraryTensorBatch",
                     None,
                     sample_indices_or_row_splits,
@@ -175,8 +188,8 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                     opts.combiners,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -186,7 +199,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                 mode_override,
             ),
             {"device_ordinal": opts.device_ordinal, "combiners": opts.combiners},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -194,26 +207,53 @@ DEFAULTS = EnqueueTPUEmbeddingArbitraryTensorBatch.Options()
 MERGE = EnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
 
 
+@explained
 def enqueue_tpu_embedding_arbitrary_tensor_batch(
     sample_indices_or_row_splits: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],
     aggregation_weights: Sequence[Operand[U3]],
-    mode_override: Operand[TString],
+    mode_override: StringOperand,
     *,
-    device_ordinal: int = default(-1),
-    combiners: Sequence[StringLike] = default(()),
+    device_ordinal: int = -1,
+    combiners: Sequence[StringLike] = (),
     name: str | None = None,
-) -> EnqueueTPUEmbeddingArbitraryTensorBatch:
-    """`EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
     EnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords.
     """
-    return EnqueueTPUEmbeddingArbitraryTensorBatch.create(
-        Scope.current(name),
-        sample_indices_or_row_splits,
-        embedding_indices,
-        aggregation_weights,
-        mode_override,
-        EnqueueTPUEmbeddingArbitraryTensorBatch.Options(
-            device_ordinal=device_ordinal, combiners=combiners
+    if _unknown:
+        raise EnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "EnqueueTPUEmbeddingArbitraryTensorBatch",
+                name,
+                sample_indices_or_row_splits,
+                embedding_indices,
+                aggregation_weights,
+                mode_override,
+                "device_ordinal",
+                device_ordinal,
+                "combiners",
+                combiners,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EnqueueTPUEmbeddingArbitraryTensorBatch._call(
+        name,
+        (
+            sample_indices_or_row_splits,
+            embedding_indices,
+            aggregation_weights,
+            mode_override,
         ),
+        {"device_ordinal": device_ordinal, "combiners": combiners},
+        fast_path_error,
     )
+    return _result

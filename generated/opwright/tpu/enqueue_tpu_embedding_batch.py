@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, StringLike, TString
+    from opwright_runtime.gencode import (
+        Operation,
+        Output,
+        StringLike,
+        StringOperand,
+        TString,
+    )
     from typing_extensions import Self
 
 __all__ = ["EnqueueTPUEmbeddingBatch", "enqueue_tpu_embedding_batch"]
@@ -43,6 +60,7 @@ class EnqueueTPUEmbeddingBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingBatch"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingBatchInputs
 
@@ -83,8 +101,8 @@ class EnqueueTPUEmbeddingBatch(Op):
     @staticmethod
     def create(
         scope: Scope,
-        batch: Sequence[Operand[TString]],
-        mode_override: Operand[TString],
+        batch: Sequence[StringOperand],
+        mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingBatch:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -102,13 +120,13 @@ class EnqueueTPUEmbeddingBatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EnqueueTPUEmbeddingBatch = EnqueueTPUEmbeddingBatch()
+        op: EnqueueTPUEmbeddingBatch = new(EnqueueTPUEmbeddingBatch)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "EnqueueTPUEmbeddingBatch",
                     None,
                     batch,
@@ -119,13 +137,13 @@ class EnqueueTPUEmbeddingBatch(Op):
                     opts.combiners,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (batch, mode_override),
             {"device_ordinal": opts.device_ordinal, "combiners": opts.combiners},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -133,22 +151,43 @@ DEFAULTS = EnqueueTPUEmbeddingBatch.Options()
 MERGE = EnqueueTPUEmbeddingBatch.Options.merge
 
 
+@explained
 def enqueue_tpu_embedding_batch(
-    batch: Sequence[Operand[TString]],
-    mode_override: Operand[TString],
+    batch: Sequence[StringOperand],
+    mode_override: StringOperand,
     *,
-    device_ordinal: int = default(-1),
-    combiners: Sequence[StringLike] = default(()),
+    device_ordinal: int = -1,
+    combiners: Sequence[StringLike] = (),
     name: str | None = None,
-) -> EnqueueTPUEmbeddingBatch:
-    """`EnqueueTPUEmbeddingBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingBatch.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `EnqueueTPUEmbeddingBatch.create` in
+    the current scope, with EnqueueTPUEmbeddingBatch.Options as keywords.
     """
-    return EnqueueTPUEmbeddingBatch.create(
-        Scope.current(name),
-        batch,
-        mode_override,
-        EnqueueTPUEmbeddingBatch.Options(
-            device_ordinal=device_ordinal, combiners=combiners
-        ),
+    if _unknown:
+        raise EnqueueTPUEmbeddingBatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "EnqueueTPUEmbeddingBatch",
+                name,
+                batch,
+                mode_override,
+                "device_ordinal",
+                device_ordinal,
+                "combiners",
+                combiners,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EnqueueTPUEmbeddingBatch._call(
+        name,
+        (batch, mode_override),
+        {"device_ordinal": device_ordinal, "combiners": combiners},
+        fast_path_error,
     )
+    return _result

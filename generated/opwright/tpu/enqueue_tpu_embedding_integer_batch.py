@@ -7,15 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TInt32, TString
+    from opwright_runtime.gencode import (
+        Operand,
+        Operation,
+        Output,
+        StringOperand,
+        TInt32,
+        TString,
+    )
     from typing_extensions import Self
 
 __all__ = ["EnqueueTPUEmbeddingIntegerBatch", "enqueue_tpu_embedding_integer_batch"]
@@ -48,6 +66,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingIntegerBatch"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingIntegerBatchInputs
 
@@ -82,7 +101,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
     def create(
         scope: Scope,
         batch: Sequence[Operand[TInt32]],
-        mode_override: Operand[TString],
+        mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingIntegerBatch:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -99,13 +118,13 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EnqueueTPUEmbeddingIntegerBatch = EnqueueTPUEmbeddingIntegerBatch()
+        op: EnqueueTPUEmbeddingIntegerBatch = new(EnqueueTPUEmbeddingIntegerBatch)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "EnqueueTPUEmbeddingIntegerBatch",
                     None,
                     batch,
@@ -114,13 +133,13 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
                     opts.device_ordinal,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (batch, mode_override),
             {"device_ordinal": opts.device_ordinal},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -128,19 +147,41 @@ DEFAULTS = EnqueueTPUEmbeddingIntegerBatch.Options()
 MERGE = EnqueueTPUEmbeddingIntegerBatch.Options.merge
 
 
+@explained
 def enqueue_tpu_embedding_integer_batch(
     batch: Sequence[Operand[TInt32]],
-    mode_override: Operand[TString],
+    mode_override: StringOperand,
     *,
-    device_ordinal: int = default(-1),
+    device_ordinal: int = -1,
     name: str | None = None,
-) -> EnqueueTPUEmbeddingIntegerBatch:
-    """`EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
     EnqueueTPUEmbeddingIntegerBatch.Options as keywords.
     """
-    return EnqueueTPUEmbeddingIntegerBatch.create(
-        Scope.current(name),
-        batch,
-        mode_override,
-        EnqueueTPUEmbeddingIntegerBatch.Options(device_ordinal=device_ordinal),
+    if _unknown:
+        raise EnqueueTPUEmbeddingIntegerBatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "EnqueueTPUEmbeddingIntegerBatch",
+                name,
+                batch,
+                mode_override,
+                "device_ordinal",
+                device_ordinal,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EnqueueTPUEmbeddingIntegerBatch._call(
+        name,
+        (batch, mode_override),
+        {"device_ordinal": device_ordinal},
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -87,6 +99,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingSparseBatch"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingSparseBatchInputs
 
@@ -130,7 +143,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
         sample_indices: Sequence[Operand[U1]],
         embedding_indices: Sequence[Operand[U2]],
         aggregation_weights: Sequence[Operand[U3]],
-        mode_override: Operand[TString],
+        mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingSparseBatch:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -151,13 +164,13 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EnqueueTPUEmbeddingSparseBatch = EnqueueTPUEmbeddingSparseBatch()
+        op: EnqueueTPUEmbeddingSparseBatch = new(EnqueueTPUEmbeddingSparseBatch)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "EnqueueTPUEmbeddingSparseBatch",
                     None,
                     sample_indices,
@@ -170,13 +183,13 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
                     opts.combiners,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (sample_indices, embedding_indices, aggregation_weights, mode_override),
             {"device_ordinal": opts.device_ordinal, "combiners": opts.combiners},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -184,26 +197,48 @@ DEFAULTS = EnqueueTPUEmbeddingSparseBatch.Options()
 MERGE = EnqueueTPUEmbeddingSparseBatch.Options.merge
 
 
+@explained
 def enqueue_tpu_embedding_sparse_batch(
     sample_indices: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],
     aggregation_weights: Sequence[Operand[U3]],
-    mode_override: Operand[TString],
+    mode_override: StringOperand,
     *,
-    device_ordinal: int = default(-1),
-    combiners: Sequence[StringLike] = default(()),
+    device_ordinal: int = -1,
+    combiners: Sequence[StringLike] = (),
     name: str | None = None,
-) -> EnqueueTPUEmbeddingSparseBatch:
-    """`EnqueueTPUEmbeddingSparseBatch.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `EnqueueTPUEmbeddingSparseBatch.create` in the current scope, with
     EnqueueTPUEmbeddingSparseBatch.Options as keywords.
     """
-    return EnqueueTPUEmbeddingSparseBatch.create(
-        Scope.current(name),
-        sample_indices,
-        embedding_indices,
-        aggregation_weights,
-        mode_override,
-        EnqueueTPUEmbeddingSparseBatch.Options(
-            device_ordinal=device_ordinal, combiners=combiners
-        ),
+    if _unknown:
+        raise EnqueueTPUEmbeddingSparseBatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "EnqueueTPUEmbeddingSparseBatch",
+                name,
+                sample_indices,
+                embedding_indices,
+                aggregation_weights,
+                mode_override,
+                "device_ordinal",
+                device_ordinal,
+                "combiners",
+                combiners,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EnqueueTPUEmbeddingSparseBatch._call(
+        name,
+        (sample_indices, embedding_indices, aggregation_weights, mode_override),
+        {"device_ordinal": device_ordinal, "combiners": combiners},
+        fast_path_error,
     )
+    return _result

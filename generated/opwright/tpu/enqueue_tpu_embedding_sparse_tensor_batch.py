@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TFloat32,
         TFloat64,
         TIndex,
@@ -91,6 +103,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingSparseTensorBatch"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingSparseTensorBatchInputs
 
@@ -162,7 +175,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
         sample_indices: Sequence[Operand[U1]],
         embedding_indices: Sequence[Operand[U2]],
         aggregation_weights: Sequence[Operand[U3]],
-        mode_override: Operand[TString],
+        mode_override: StringOperand,
         table_ids: Sequence[int],
         *options: Options,
     ) -> EnqueueTPUEmbeddingSparseTensorBatch:
@@ -188,15 +201,15 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: EnqueueTPUEmbeddingSparseTensorBatch = (
-            EnqueueTPUEmbeddingSparseTensorBatch()
+        op: EnqueueTPUEmbeddingSparseTensorBatch = new(
+            EnqueueTPUEmbeddingSparseTensorBatch
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "EnqueueTPUEmbeddingSparseTensorBatch",
                     None,
                     sample_indices,
@@ -215,8 +228,8 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
                     opts.num_features,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (sample_indices, embedding_indices, aggregation_weights, mode_override),
@@ -227,7 +240,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
                 "max_sequence_lengths": opts.max_sequence_lengths,
                 "num_features": opts.num_features,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -235,33 +248,63 @@ DEFAULTS = EnqueueTPUEmbeddingSparseTensorBatch.Options()
 MERGE = EnqueueTPUEmbeddingSparseTensorBatch.Options.merge
 
 
+@explained
 def enqueue_tpu_embedding_sparse_tensor_batch(
     sample_indices: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],
     aggregation_weights: Sequence[Operand[U3]],
-    mode_override: Operand[TString],
+    mode_override: StringOperand,
     table_ids: Sequence[int],
     *,
-    device_ordinal: int = default(-1),
-    combiners: Sequence[StringLike] = default(()),
-    max_sequence_lengths: Sequence[int] = default(()),
-    num_features: Sequence[int] = default(()),
+    device_ordinal: int = -1,
+    combiners: Sequence[StringLike] = (),
+    max_sequence_lengths: Sequence[int] = (),
+    num_features: Sequence[int] = (),
     name: str | None = None,
-) -> EnqueueTPUEmbeddingSparseTensorBatch:
-    """`EnqueueTPUEmbeddingSparseTensorBatch.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `EnqueueTPUEmbeddingSparseTensorBatch.create` in the current scope, with
     EnqueueTPUEmbeddingSparseTensorBatch.Options as keywords.
     """
-    return EnqueueTPUEmbeddingSparseTensorBatch.create(
-        Scope.current(name),
-        sample_indices,
-        embedding_indices,
-        aggregation_weights,
-        mode_override,
-        table_ids,
-        EnqueueTPUEmbeddingSparseTensorBatch.Options(
-            device_ordinal=device_ordinal,
-            combiners=combiners,
-            max_sequence_lengths=max_sequence_lengths,
-            num_features=num_features,
-        ),
+    if _unknown:
+        raise EnqueueTPUEmbeddingSparseTensorBatch._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "EnqueueTPUEmbeddingSparseTensorBatch",
+                name,
+                sample_indices,
+                embedding_indices,
+                aggregation_weights,
+                mode_override,
+                "device_ordinal",
+                device_ordinal,
+                "combiners",
+                combiners,
+                "table_ids",
+                table_ids,
+                "max_sequence_lengths",
+                max_sequence_lengths,
+                "num_features",
+                num_features,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = EnqueueTPUEmbeddingSparseTensorBatch._call(
+        name,
+        (sample_indices, embedding_indices, aggregation_weights, mode_override),
+        {
+            "device_ordinal": device_ordinal,
+            "combiners": combiners,
+            "table_ids": table_ids,
+            "max_sequence_lengths": max_sequence_lengths,
+            "num_features": num_features,
+        },
+        fast_path_error,
     )
+    return _result

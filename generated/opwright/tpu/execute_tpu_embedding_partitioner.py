@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike, Output, TString
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output
 
 __all__ = ["ExecuteTPUEmbeddingPartitioner", "execute_tpu_embedding_partitioner"]
 
@@ -24,7 +35,7 @@ class ExecuteTPUEmbeddingPartitionerInputs(OpInputs):
     config: MessageBytes
 
 
-class ExecuteTPUEmbeddingPartitioner(Op):
+class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
     """First step of setup: plans how tables lie in TPU memory.
 
     Runs on the first host once ConfigureDistributedTPU has set up the topology. It
@@ -44,6 +55,7 @@ class ExecuteTPUEmbeddingPartitioner(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("common_config",)
     common_config: Output[TString]
     Inputs = ExecuteTPUEmbeddingPartitionerInputs
@@ -51,9 +63,6 @@ class ExecuteTPUEmbeddingPartitioner(Op):
     @property
     def inputs(self) -> ExecuteTPUEmbeddingPartitionerInputs:
         return ExecuteTPUEmbeddingPartitionerInputs(self)
-
-    def as_output(self) -> Output[TString]:
-        return self.common_config
 
     @staticmethod
     def create(scope: Scope, config: MessageLike) -> ExecuteTPUEmbeddingPartitioner:
@@ -67,25 +76,47 @@ class ExecuteTPUEmbeddingPartitioner(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExecuteTPUEmbeddingPartitioner = ExecuteTPUEmbeddingPartitioner()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExecuteTPUEmbeddingPartitioner = new(ExecuteTPUEmbeddingPartitioner)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.common_config = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExecuteTPUEmbeddingPartitioner",
                     None,
                     "config",
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"config": config}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"config": config}, fast_path_error)
 
 
+@explained
 def execute_tpu_embedding_partitioner(
-    config: MessageLike, *, name: str | None = None
-) -> ExecuteTPUEmbeddingPartitioner:
-    """`ExecuteTPUEmbeddingPartitioner.create` in the current scope."""
-    return ExecuteTPUEmbeddingPartitioner.create(Scope.current(name), config)
+    config: MessageLike, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`common_config` of `ExecuteTPUEmbeddingPartitioner.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExecuteTPUEmbeddingPartitioner._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExecuteTPUEmbeddingPartitioner",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExecuteTPUEmbeddingPartitioner._call(
+        name, (), {"config": config}, fast_path_error
+    )
+    return _result

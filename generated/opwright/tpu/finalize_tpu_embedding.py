@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Operation, Output, StringOperand, TString
 
 __all__ = ["FinalizeTPUEmbedding", "finalize_tpu_embedding"]
 
@@ -37,6 +47,7 @@ class FinalizeTPUEmbedding(Op):
     """
 
     OP_NAME = "FinalizeTPUEmbedding"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = FinalizeTPUEmbeddingInputs
 
@@ -46,7 +57,7 @@ class FinalizeTPUEmbedding(Op):
 
     @staticmethod
     def create(
-        scope: Scope, common_config: Operand[TString], memory_config: Operand[TString]
+        scope: Scope, common_config: StringOperand, memory_config: StringOperand
     ) -> FinalizeTPUEmbedding:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -58,30 +69,51 @@ class FinalizeTPUEmbedding(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FinalizeTPUEmbedding = FinalizeTPUEmbedding()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: FinalizeTPUEmbedding = new(FinalizeTPUEmbedding)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "FinalizeTPUEmbedding",
                     None,
                     common_config,
                     memory_config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (common_config, memory_config), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (common_config, memory_config), {}, fast_path_error)
 
 
+@explained
 def finalize_tpu_embedding(
-    common_config: Operand[TString],
-    memory_config: Operand[TString],
+    common_config: StringOperand,
+    memory_config: StringOperand,
     *,
     name: str | None = None,
-) -> FinalizeTPUEmbedding:
-    """`FinalizeTPUEmbedding.create` in the current scope."""
-    return FinalizeTPUEmbedding.create(
-        Scope.current(name), common_config, memory_config
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `FinalizeTPUEmbedding.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise FinalizeTPUEmbedding._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "FinalizeTPUEmbedding",
+                name,
+                common_config,
+                memory_config,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FinalizeTPUEmbedding._call(
+        name, (common_config, memory_config), {}, fast_path_error
     )
+    return _result

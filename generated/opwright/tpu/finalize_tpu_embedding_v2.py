@@ -5,14 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
-__all__ = ["FinalizeTPUEmbeddingV2", "finalize_tpu_embedding_v2"]
+__all__ = [
+    "FinalizeTPUEmbeddingV2",
+    "FinalizeTPUEmbeddingV2Outputs",
+    "finalize_tpu_embedding_v2",
+]
 
 
 class FinalizeTPUEmbeddingV2Inputs(OpInputs):
@@ -20,6 +34,13 @@ class FinalizeTPUEmbeddingV2Inputs(OpInputs):
 
     common_config: Output[TString]
     memory_config: Output[TString]
+
+
+class FinalizeTPUEmbeddingV2Outputs(NamedTuple):
+    """Outputs of FinalizeTPUEmbeddingV2, as `finalize_tpu_embedding_v2` returns them."""
+
+    embedding_partitions: Output[TString]
+    hbm_buffers_config: Output[TString]
 
 
 class FinalizeTPUEmbeddingV2(Op):
@@ -41,10 +62,12 @@ class FinalizeTPUEmbeddingV2(Op):
     """
 
     OP_NAME = "FinalizeTPUEmbeddingV2"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("embedding_partitions", "hbm_buffers_config")
     embedding_partitions: Output[TString]
     hbm_buffers_config: Output[TString]
     Inputs = FinalizeTPUEmbeddingV2Inputs
+    Outputs = FinalizeTPUEmbeddingV2Outputs
 
     @property
     def inputs(self) -> FinalizeTPUEmbeddingV2Inputs:
@@ -52,7 +75,7 @@ class FinalizeTPUEmbeddingV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, common_config: Operand[TString], memory_config: Operand[TString]
+        scope: Scope, common_config: StringOperand, memory_config: StringOperand
     ) -> FinalizeTPUEmbeddingV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,30 +87,51 @@ class FinalizeTPUEmbeddingV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FinalizeTPUEmbeddingV2 = FinalizeTPUEmbeddingV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: FinalizeTPUEmbeddingV2 = new(FinalizeTPUEmbeddingV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.embedding_partitions, op.hbm_buffers_config = execute(
-                    context._context,
+                    context[CURRENT],
                     "FinalizeTPUEmbeddingV2",
                     None,
                     common_config,
                     memory_config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (common_config, memory_config), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (common_config, memory_config), {}, fast_path_error)
 
 
+@explained
 def finalize_tpu_embedding_v2(
-    common_config: Operand[TString],
-    memory_config: Operand[TString],
+    common_config: StringOperand,
+    memory_config: StringOperand,
     *,
     name: str | None = None,
-) -> FinalizeTPUEmbeddingV2:
-    """`FinalizeTPUEmbeddingV2.create` in the current scope."""
-    return FinalizeTPUEmbeddingV2.create(
-        Scope.current(name), common_config, memory_config
+    **_unknown: Never,
+) -> FinalizeTPUEmbeddingV2Outputs:
+    """The outputs of `FinalizeTPUEmbeddingV2.create` in the current scope."""
+    if _unknown:
+        raise FinalizeTPUEmbeddingV2._unknown(_unknown)
+    fast_path_error = None
+    _result: FinalizeTPUEmbeddingV2Outputs
+    if executing_eagerly():
+        try:
+            _result = FinalizeTPUEmbeddingV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "FinalizeTPUEmbeddingV2",
+                    name,
+                    common_config,
+                    memory_config,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FinalizeTPUEmbeddingV2._call(
+        name, (common_config, memory_config), {}, fast_path_error
     )
+    return _result

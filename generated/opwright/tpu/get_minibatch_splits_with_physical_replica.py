@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TFloat32,
         TInt32,
         TInt64,
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GetMinibatchSplitsWithPhysicalReplica",
+    "GetMinibatchSplitsWithPhysicalReplicaOutputs",
     "get_minibatch_splits_with_physical_replica",
 ]
 
@@ -40,6 +52,18 @@ class GetMinibatchSplitsWithPhysicalReplicaInputs(OpInputs):
     num_sc_per_chip: int
     table_name: StringLike
     mini_batch_splits: StringLike
+
+
+class GetMinibatchSplitsWithPhysicalReplicaOutputs(NamedTuple):
+    """Outputs of GetMinibatchSplitsWithPhysicalReplica, as `get_minibatch_splits_with_physical_replica` returns them."""
+
+    sorted_row_ids: Output[TInt32]
+    sorted_col_ids: Output[TInt32]
+    sorted_gains: Output[TFloat32]
+    splits: Output[TInt64]
+    id_counts: Output[TInt32]
+    max_ids: Output[TInt32]
+    max_uniques: Output[TInt32]
 
 
 class GetMinibatchSplitsWithPhysicalReplica(Op):
@@ -80,6 +104,7 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
     max_ids: Output[TInt32]
     max_uniques: Output[TInt32]
     Inputs = GetMinibatchSplitsWithPhysicalReplicaInputs
+    Outputs = GetMinibatchSplitsWithPhysicalReplicaOutputs
 
     @property
     def inputs(self) -> GetMinibatchSplitsWithPhysicalReplicaInputs:
@@ -88,7 +113,7 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
     @staticmethod
     def create(
         scope: Scope,
-        program_key: Operand[TString],
+        program_key: StringOperand,
         row_ids: Operand[TInt32],
         col_ids: Operand[TInt32],
         gains: Operand[TFloat32],
@@ -119,12 +144,12 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GetMinibatchSplitsWithPhysicalReplica = (
-            GetMinibatchSplitsWithPhysicalReplica()
+        op: GetMinibatchSplitsWithPhysicalReplica = new(
+            GetMinibatchSplitsWithPhysicalReplica
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.sorted_row_ids,
                     op.sorted_col_ids,
@@ -134,7 +159,7 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
                     op.max_ids,
                     op.max_uniques,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "GetMinibatchSplitsWithPhysicalReplica",
                     None,
                     program_key,
@@ -157,8 +182,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
                     mini_batch_splits,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (program_key, row_ids, col_ids, gains),
@@ -171,12 +196,13 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
                 "table_name": table_name,
                 "mini_batch_splits": mini_batch_splits,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def get_minibatch_splits_with_physical_replica(
-    program_key: Operand[TString],
+    program_key: StringOperand,
     row_ids: Operand[TInt32],
     col_ids: Operand[TInt32],
     gains: Operand[TFloat32],
@@ -189,19 +215,57 @@ def get_minibatch_splits_with_physical_replica(
     mini_batch_splits: StringLike,
     *,
     name: str | None = None,
-) -> GetMinibatchSplitsWithPhysicalReplica:
-    """`GetMinibatchSplitsWithPhysicalReplica.create` in the current scope."""
-    return GetMinibatchSplitsWithPhysicalReplica.create(
-        Scope.current(name),
-        program_key,
-        row_ids,
-        col_ids,
-        gains,
-        sample_count,
-        num_replica,
-        table_vocab_size,
-        feature_width,
-        num_sc_per_chip,
-        table_name,
-        mini_batch_splits,
+    **_unknown: Never,
+) -> GetMinibatchSplitsWithPhysicalReplicaOutputs:
+    """The outputs of `GetMinibatchSplitsWithPhysicalReplica.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise GetMinibatchSplitsWithPhysicalReplica._unknown(_unknown)
+    fast_path_error = None
+    _result: GetMinibatchSplitsWithPhysicalReplicaOutputs
+    if executing_eagerly():
+        try:
+            _result = GetMinibatchSplitsWithPhysicalReplicaOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "GetMinibatchSplitsWithPhysicalReplica",
+                    name,
+                    program_key,
+                    row_ids,
+                    col_ids,
+                    gains,
+                    "sample_count",
+                    sample_count,
+                    "num_replica",
+                    num_replica,
+                    "table_vocab_size",
+                    table_vocab_size,
+                    "feature_width",
+                    feature_width,
+                    "num_sc_per_chip",
+                    num_sc_per_chip,
+                    "table_name",
+                    table_name,
+                    "mini_batch_splits",
+                    mini_batch_splits,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GetMinibatchSplitsWithPhysicalReplica._call(
+        name,
+        (program_key, row_ids, col_ids, gains),
+        {
+            "sample_count": sample_count,
+            "num_replica": num_replica,
+            "table_vocab_size": table_vocab_size,
+            "feature_width": feature_width,
+            "num_sc_per_chip": num_sc_per_chip,
+            "table_name": table_name,
+            "mini_batch_splits": mini_batch_splits,
+        },
+        fast_path_error,
     )
+    return _result

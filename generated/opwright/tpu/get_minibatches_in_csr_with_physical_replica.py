@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         Operand,
         Output,
         StringLike,
+        StringOperand,
         TFloat32,
         TInt32,
         TInt64,
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GetMinibatchesInCsrWithPhysicalReplica",
+    "GetMinibatchesInCsrWithPhysicalReplicaOutputs",
     "get_minibatches_in_csr_with_physical_replica",
 ]
 
@@ -44,6 +56,18 @@ class GetMinibatchesInCsrWithPhysicalReplicaInputs(OpInputs):
     num_sc_per_chip: int
     table_name: StringLike
     mini_batch_in_csr: StringLike
+
+
+class GetMinibatchesInCsrWithPhysicalReplicaOutputs(NamedTuple):
+    """Outputs of GetMinibatchesInCsrWithPhysicalReplica, as `get_minibatches_in_csr_with_physical_replica` returns them."""
+
+    row_pointers: Output[TInt32]
+    sorted_sample_ids: Output[TInt32]
+    sorted_token_ids: Output[TInt32]
+    sorted_gains: Output[TFloat32]
+    row_pointers_unpadded_size: Output[TInt32]
+    ids_unpadded_size: Output[TInt32]
+    num_minibatches_per_physical_sparse_core: Output[TInt32]
 
 
 class GetMinibatchesInCsrWithPhysicalReplica(Op):
@@ -86,6 +110,7 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
     ids_unpadded_size: Output[TInt32]
     num_minibatches_per_physical_sparse_core: Output[TInt32]
     Inputs = GetMinibatchesInCsrWithPhysicalReplicaInputs
+    Outputs = GetMinibatchesInCsrWithPhysicalReplicaOutputs
 
     @property
     def inputs(self) -> GetMinibatchesInCsrWithPhysicalReplicaInputs:
@@ -94,7 +119,7 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
     @staticmethod
     def create(
         scope: Scope,
-        program_key: Operand[TString],
+        program_key: StringOperand,
         row_ids: Operand[TInt32],
         col_ids: Operand[TInt32],
         gains: Operand[TFloat32],
@@ -133,12 +158,12 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GetMinibatchesInCsrWithPhysicalReplica = (
-            GetMinibatchesInCsrWithPhysicalReplica()
+        op: GetMinibatchesInCsrWithPhysicalReplica = new(
+            GetMinibatchesInCsrWithPhysicalReplica
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.row_pointers,
                     op.sorted_sample_ids,
@@ -148,7 +173,7 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
                     op.ids_unpadded_size,
                     op.num_minibatches_per_physical_sparse_core,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "GetMinibatchesInCsrWithPhysicalReplica",
                     None,
                     program_key,
@@ -177,8 +202,8 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
                     mini_batch_in_csr,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (program_key, row_ids, col_ids, gains, splits, id_counts),
@@ -193,12 +218,13 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
                 "table_name": table_name,
                 "mini_batch_in_csr": mini_batch_in_csr,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def get_minibatches_in_csr_with_physical_replica(
-    program_key: Operand[TString],
+    program_key: StringOperand,
     row_ids: Operand[TInt32],
     col_ids: Operand[TInt32],
     gains: Operand[TFloat32],
@@ -215,23 +241,65 @@ def get_minibatches_in_csr_with_physical_replica(
     mini_batch_in_csr: StringLike,
     *,
     name: str | None = None,
-) -> GetMinibatchesInCsrWithPhysicalReplica:
-    """`GetMinibatchesInCsrWithPhysicalReplica.create` in the current scope."""
-    return GetMinibatchesInCsrWithPhysicalReplica.create(
-        Scope.current(name),
-        program_key,
-        row_ids,
-        col_ids,
-        gains,
-        splits,
-        id_counts,
-        sample_count,
-        num_replica,
-        max_minibatches_per_sc,
-        max_ids_per_chip_per_sample,
-        table_vocab_size,
-        feature_width,
-        num_sc_per_chip,
-        table_name,
-        mini_batch_in_csr,
+    **_unknown: Never,
+) -> GetMinibatchesInCsrWithPhysicalReplicaOutputs:
+    """The outputs of `GetMinibatchesInCsrWithPhysicalReplica.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise GetMinibatchesInCsrWithPhysicalReplica._unknown(_unknown)
+    fast_path_error = None
+    _result: GetMinibatchesInCsrWithPhysicalReplicaOutputs
+    if executing_eagerly():
+        try:
+            _result = GetMinibatchesInCsrWithPhysicalReplicaOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "GetMinibatchesInCsrWithPhysicalReplica",
+                    name,
+                    program_key,
+                    row_ids,
+                    col_ids,
+                    gains,
+                    splits,
+                    id_counts,
+                    "sample_count",
+                    sample_count,
+                    "num_replica",
+                    num_replica,
+                    "max_minibatches_per_sc",
+                    max_minibatches_per_sc,
+                    "max_ids_per_chip_per_sample",
+                    max_ids_per_chip_per_sample,
+                    "table_vocab_size",
+                    table_vocab_size,
+                    "feature_width",
+                    feature_width,
+                    "num_sc_per_chip",
+                    num_sc_per_chip,
+                    "table_name",
+                    table_name,
+                    "mini_batch_in_csr",
+                    mini_batch_in_csr,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GetMinibatchesInCsrWithPhysicalReplica._call(
+        name,
+        (program_key, row_ids, col_ids, gains, splits, id_counts),
+        {
+            "sample_count": sample_count,
+            "num_replica": num_replica,
+            "max_minibatches_per_sc": max_minibatches_per_sc,
+            "max_ids_per_chip_per_sample": max_ids_per_chip_per_sample,
+            "table_vocab_size": table_vocab_size,
+            "feature_width": feature_width,
+            "num_sc_per_chip": num_sc_per_chip,
+            "table_name": table_name,
+            "mini_batch_in_csr": mini_batch_in_csr,
+        },
+        fast_path_error,
     )
+    return _result

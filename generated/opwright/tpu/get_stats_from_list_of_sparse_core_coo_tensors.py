@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
 
 __all__ = [
     "GetStatsFromListOfSparseCoreCooTensors",
+    "GetStatsFromListOfSparseCoreCooTensorsOutputs",
     "get_stats_from_list_of_sparse_core_coo_tensors",
 ]
 
@@ -36,6 +47,13 @@ class GetStatsFromListOfSparseCoreCooTensorsInputs(OpInputs):
     num_sc_per_chip: int
     table_name: StringLike
     N: int
+
+
+class GetStatsFromListOfSparseCoreCooTensorsOutputs(NamedTuple):
+    """Outputs of GetStatsFromListOfSparseCoreCooTensors, as `get_stats_from_list_of_sparse_core_coo_tensors` returns them."""
+
+    max_ids_per_sparse_core: Output[TInt32]
+    max_unique_ids_per_sparse_core: Output[TInt32]
 
 
 class GetStatsFromListOfSparseCoreCooTensors(Op):
@@ -63,10 +81,12 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
     """
 
     OP_NAME = "GetStatsFromListOfSparseCoreCooTensors"
+    NATIVE = ("CPU",)
     __slots__ = ("max_ids_per_sparse_core", "max_unique_ids_per_sparse_core")
     max_ids_per_sparse_core: Output[TInt32]
     max_unique_ids_per_sparse_core: Output[TInt32]
     Inputs = GetStatsFromListOfSparseCoreCooTensorsInputs
+    Outputs = GetStatsFromListOfSparseCoreCooTensorsOutputs
 
     @property
     def inputs(self) -> GetStatsFromListOfSparseCoreCooTensorsInputs:
@@ -110,14 +130,14 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GetStatsFromListOfSparseCoreCooTensors = (
-            GetStatsFromListOfSparseCoreCooTensors()
+        op: GetStatsFromListOfSparseCoreCooTensors = new(
+            GetStatsFromListOfSparseCoreCooTensors
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.max_ids_per_sparse_core, op.max_unique_ids_per_sparse_core = execute(
-                    context._context,
+                    context[CURRENT],
                     "GetStatsFromListOfSparseCoreCooTensors",
                     None,
                     row_ids_list,
@@ -139,8 +159,8 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
                     table_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (row_ids_list, col_ids_list, gains_list),
@@ -153,10 +173,11 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
                 "num_sc_per_chip": num_sc_per_chip,
                 "table_name": table_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def get_stats_from_list_of_sparse_core_coo_tensors(
     row_ids_list: Sequence[Operand[TInt32]],
     col_ids_list: Sequence[Operand[TInt32]],
@@ -170,18 +191,56 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     table_name: StringLike,
     *,
     name: str | None = None,
-) -> GetStatsFromListOfSparseCoreCooTensors:
-    """`GetStatsFromListOfSparseCoreCooTensors.create` in the current scope."""
-    return GetStatsFromListOfSparseCoreCooTensors.create(
-        Scope.current(name),
-        row_ids_list,
-        col_ids_list,
-        gains_list,
-        sample_count_list,
-        col_offset_list,
-        num_replica,
-        table_vocab_size,
-        feature_width,
-        num_sc_per_chip,
-        table_name,
+    **_unknown: Never,
+) -> GetStatsFromListOfSparseCoreCooTensorsOutputs:
+    """The outputs of `GetStatsFromListOfSparseCoreCooTensors.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise GetStatsFromListOfSparseCoreCooTensors._unknown(_unknown)
+    fast_path_error = None
+    _result: GetStatsFromListOfSparseCoreCooTensorsOutputs
+    if executing_eagerly():
+        try:
+            _result = GetStatsFromListOfSparseCoreCooTensorsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "GetStatsFromListOfSparseCoreCooTensors",
+                    name,
+                    row_ids_list,
+                    col_ids_list,
+                    gains_list,
+                    "sample_count_list",
+                    sample_count_list,
+                    "col_offset_list",
+                    col_offset_list,
+                    "num_replica",
+                    num_replica,
+                    "table_vocab_size",
+                    table_vocab_size,
+                    "feature_width",
+                    feature_width,
+                    "num_sc_per_chip",
+                    num_sc_per_chip,
+                    "table_name",
+                    table_name,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GetStatsFromListOfSparseCoreCooTensors._call(
+        name,
+        (row_ids_list, col_ids_list, gains_list),
+        {
+            "sample_count_list": sample_count_list,
+            "col_offset_list": col_offset_list,
+            "num_replica": num_replica,
+            "table_vocab_size": table_vocab_size,
+            "feature_width": feature_width,
+            "num_sc_per_chip": num_sc_per_chip,
+            "table_name": table_name,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32
+    from opwright_runtime.gencode import Output
 
 __all__ = ["GetTpuTaskId", "get_tpu_task_id"]
 
@@ -19,7 +30,7 @@ class GetTpuTaskIdInputs(OpInputs):
     """Inputs and attributes of GetTpuTaskId in a graph."""
 
 
-class GetTpuTaskId(Op):
+class GetTpuTaskId(TensorOp[TInt32]):
     """TensorFlow's `GetTpuTaskId`: no inputs -> `tpu_task_id`.
 
     TensorFlow's own text: `GetTpuTaskId.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class GetTpuTaskId(Op):
     def inputs(self) -> GetTpuTaskIdInputs:
         return GetTpuTaskIdInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.tpu_task_id
-
     @staticmethod
     def create(scope: Scope) -> GetTpuTaskId:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -52,17 +60,29 @@ class GetTpuTaskId(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GetTpuTaskId = GetTpuTaskId()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.tpu_task_id = execute(context._context, "GetTpuTaskId", None)
+        op: GetTpuTaskId = new(GetTpuTaskId)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.tpu_task_id = execute(context[CURRENT], "GetTpuTaskId", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def get_tpu_task_id(*, name: str | None = None) -> GetTpuTaskId:
-    """`GetTpuTaskId.create` in the current scope."""
-    return GetTpuTaskId.create(Scope.current(name))
+@explained
+def get_tpu_task_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt32]:
+    """`tpu_task_id` of `GetTpuTaskId.create` in the current scope."""
+    if _unknown:
+        raise GetTpuTaskId._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "GetTpuTaskId", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GetTpuTaskId._call(name, (), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64
+    from opwright_runtime.gencode import Output
 
 __all__ = ["GlobalIterId", "global_iter_id"]
 
@@ -19,7 +30,7 @@ class GlobalIterIdInputs(OpInputs):
     """Inputs and attributes of GlobalIterId in a graph."""
 
 
-class GlobalIterId(Op):
+class GlobalIterId(TensorOp[TInt64]):
     """TensorFlow's `GlobalIterId`: no inputs -> `iter_id`.
 
     TensorFlow's own text: `GlobalIterId.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class GlobalIterId(Op):
     def inputs(self) -> GlobalIterIdInputs:
         return GlobalIterIdInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.iter_id
-
     @staticmethod
     def create(scope: Scope) -> GlobalIterId:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -52,17 +60,29 @@ class GlobalIterId(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GlobalIterId = GlobalIterId()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.iter_id = execute(context._context, "GlobalIterId", None)
+        op: GlobalIterId = new(GlobalIterId)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.iter_id = execute(context[CURRENT], "GlobalIterId", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def global_iter_id(*, name: str | None = None) -> GlobalIterId:
-    """`GlobalIterId.create` in the current scope."""
-    return GlobalIterId.create(Scope.current(name))
+@explained
+def global_iter_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt64]:
+    """`iter_id` of `GlobalIterId.create` in the current scope."""
+    if _unknown:
+        raise GlobalIterId._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "GlobalIterId", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GlobalIterId._call(name, (), {}, fast_path_error)
+    return _result

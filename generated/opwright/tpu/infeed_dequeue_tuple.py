@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
@@ -66,30 +77,55 @@ class InfeedDequeueTuple(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InfeedDequeueTuple = InfeedDequeueTuple()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: InfeedDequeueTuple = new(InfeedDequeueTuple)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "InfeedDequeueTuple",
                     None,
                     "dtypes",
                     as_dtypes(dtypes),
                     "shapes",
-                    shapes,
+                    as_shapes(shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"dtypes": dtypes, "shapes": shapes}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (), {"dtypes": dtypes, "shapes": shapes}, fast_path_error
+        )
 
 
+@explained
 def infeed_dequeue_tuple(
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> InfeedDequeueTuple:
-    """`InfeedDequeueTuple.create` in the current scope."""
-    return InfeedDequeueTuple.create(Scope.current(name), dtypes, shapes)
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`outputs` of `InfeedDequeueTuple.create` in the current scope."""
+    if _unknown:
+        raise InfeedDequeueTuple._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "InfeedDequeueTuple",
+                name,
+                "dtypes",
+                as_dtypes(dtypes),
+                "shapes",
+                as_shapes(shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InfeedDequeueTuple._call(
+        name, (), {"dtypes": dtypes, "shapes": shapes}, fast_path_error
+    )
+    return _result

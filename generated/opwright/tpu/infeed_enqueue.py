@@ -5,19 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
+        Operation,
         Output,
         ShapeLike,
         TType,
@@ -90,7 +102,7 @@ class InfeedEnqueue(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[UDtype], *options: Options
+        scope: Scope, input: AnyOperand[UDtype], *options: Options
     ) -> InfeedEnqueue:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -102,13 +114,13 @@ class InfeedEnqueue(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InfeedEnqueue = InfeedEnqueue()
+        op: InfeedEnqueue = new(InfeedEnqueue)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "InfeedEnqueue",
                     None,
                     input,
@@ -120,8 +132,8 @@ class InfeedEnqueue(Op):
                     opts.device_ordinal,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -130,7 +142,7 @@ class InfeedEnqueue(Op):
                 "layout": opts.layout,
                 "device_ordinal": opts.device_ordinal,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,21 +150,44 @@ DEFAULTS = InfeedEnqueue.Options()
 MERGE = InfeedEnqueue.Options.merge
 
 
+@explained
 def infeed_enqueue(
-    input: Operand[UDtype],
+    input: AnyOperand[UDtype],
     *,
-    shape: ShapeLike = default(()),
-    layout: Sequence[int] = default(()),
-    device_ordinal: int = default(-1),
+    shape: ShapeLike = (),
+    layout: Sequence[int] = (),
+    device_ordinal: int = -1,
     name: str | None = None,
-) -> InfeedEnqueue:
-    """`InfeedEnqueue.create` in the current scope, with InfeedEnqueue.Options as
-    keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `InfeedEnqueue.create` in the
+    current scope, with InfeedEnqueue.Options as keywords.
     """
-    return InfeedEnqueue.create(
-        Scope.current(name),
-        input,
-        InfeedEnqueue.Options(
-            shape=shape, layout=layout, device_ordinal=device_ordinal
-        ),
+    if _unknown:
+        raise InfeedEnqueue._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "InfeedEnqueue",
+                name,
+                input,
+                "shape",
+                as_shape(shape),
+                "layout",
+                layout,
+                "device_ordinal",
+                device_ordinal,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InfeedEnqueue._call(
+        name,
+        (input,),
+        {"shape": shape, "layout": layout, "device_ordinal": device_ordinal},
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TVariant, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TVariant, TensorOperand
     from typing_extensions import Self
 
 __all__ = ["InfeedEnqueuePrelinearizedBuffer", "infeed_enqueue_prelinearized_buffer"]
@@ -72,13 +83,13 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InfeedEnqueuePrelinearizedBuffer = InfeedEnqueuePrelinearizedBuffer()
+        op: InfeedEnqueuePrelinearizedBuffer = new(InfeedEnqueuePrelinearizedBuffer)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "InfeedEnqueuePrelinearizedBuffer",
                     None,
                     input,
@@ -86,10 +97,10 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
                     opts.device_ordinal,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input,), {"device_ordinal": opts.device_ordinal}, refusal
+            scope, (input,), {"device_ordinal": opts.device_ordinal}, fast_path_error
         )
 
 
@@ -97,17 +108,36 @@ DEFAULTS = InfeedEnqueuePrelinearizedBuffer.Options()
 MERGE = InfeedEnqueuePrelinearizedBuffer.Options.merge
 
 
+@explained
 def infeed_enqueue_prelinearized_buffer(
     input: TensorOperand[TVariant],
     *,
-    device_ordinal: int = default(-1),
+    device_ordinal: int = -1,
     name: str | None = None,
-) -> InfeedEnqueuePrelinearizedBuffer:
-    """`InfeedEnqueuePrelinearizedBuffer.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `InfeedEnqueuePrelinearizedBuffer.create` in the current scope, with
     InfeedEnqueuePrelinearizedBuffer.Options as keywords.
     """
-    return InfeedEnqueuePrelinearizedBuffer.create(
-        Scope.current(name),
-        input,
-        InfeedEnqueuePrelinearizedBuffer.Options(device_ordinal=device_ordinal),
+    if _unknown:
+        raise InfeedEnqueuePrelinearizedBuffer._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "InfeedEnqueuePrelinearizedBuffer",
+                name,
+                input,
+                "device_ordinal",
+                device_ordinal,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InfeedEnqueuePrelinearizedBuffer._call(
+        name, (input,), {"device_ordinal": device_ordinal}, fast_path_error
     )
+    return _result

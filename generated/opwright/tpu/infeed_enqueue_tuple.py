@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
+        Operation,
         Output,
         ShapeLike,
         TensorShape,
@@ -81,7 +94,7 @@ class InfeedEnqueueTuple(Op):
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[AnyDType]],
+        inputs: Sequence[AnyOperand[AnyDType]],
         shapes: Sequence[ShapeLike],
         *options: Options,
     ) -> InfeedEnqueueTuple:
@@ -96,26 +109,26 @@ class InfeedEnqueueTuple(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: InfeedEnqueueTuple = InfeedEnqueueTuple()
+        op: InfeedEnqueueTuple = new(InfeedEnqueueTuple)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "InfeedEnqueueTuple",
                     None,
                     inputs,
                     "shapes",
-                    shapes,
+                    as_shapes(shapes),
                     "layouts",
                     opts.layouts,
                     "device_ordinal",
                     opts.device_ordinal,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
@@ -124,7 +137,7 @@ class InfeedEnqueueTuple(Op):
                 "layouts": opts.layouts,
                 "device_ordinal": opts.device_ordinal,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -132,20 +145,44 @@ DEFAULTS = InfeedEnqueueTuple.Options()
 MERGE = InfeedEnqueueTuple.Options.merge
 
 
+@explained
 def infeed_enqueue_tuple(
-    inputs: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[ShapeLike],
     *,
-    layouts: Sequence[int] = default(()),
-    device_ordinal: int = default(-1),
+    layouts: Sequence[int] = (),
+    device_ordinal: int = -1,
     name: str | None = None,
-) -> InfeedEnqueueTuple:
-    """`InfeedEnqueueTuple.create` in the current scope, with
-    InfeedEnqueueTuple.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `InfeedEnqueueTuple.create` in the
+    current scope, with InfeedEnqueueTuple.Options as keywords.
     """
-    return InfeedEnqueueTuple.create(
-        Scope.current(name),
-        inputs,
-        shapes,
-        InfeedEnqueueTuple.Options(layouts=layouts, device_ordinal=device_ordinal),
+    if _unknown:
+        raise InfeedEnqueueTuple._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "InfeedEnqueueTuple",
+                name,
+                inputs,
+                "shapes",
+                as_shapes(shapes),
+                "layouts",
+                layouts,
+                "device_ordinal",
+                device_ordinal,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = InfeedEnqueueTuple._call(
+        name,
+        (inputs,),
+        {"shapes": shapes, "layouts": layouts, "device_ordinal": device_ordinal},
+        fast_path_error,
     )
+    return _result

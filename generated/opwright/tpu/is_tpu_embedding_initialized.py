@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TBool,
+    TensorOp,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike, Output, TBool
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output
     from typing_extensions import Self
 
 __all__ = ["IsTPUEmbeddingInitialized", "is_tpu_embedding_initialized"]
@@ -23,7 +36,7 @@ class IsTPUEmbeddingInitializedInputs(OpInputs):
     config: MessageBytes
 
 
-class IsTPUEmbeddingInitialized(Op):
+class IsTPUEmbeddingInitialized(TensorOp[TBool]):
     """Whether the TPU system's embedding engine is set up.
 
     Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine up
@@ -40,6 +53,7 @@ class IsTPUEmbeddingInitialized(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("is_tpu_embedding_initialized",)
     is_tpu_embedding_initialized: Output[TBool]
     Inputs = IsTPUEmbeddingInitializedInputs
@@ -69,9 +83,6 @@ class IsTPUEmbeddingInitialized(Op):
     def inputs(self) -> IsTPUEmbeddingInitializedInputs:
         return IsTPUEmbeddingInitializedInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.is_tpu_embedding_initialized
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> IsTPUEmbeddingInitialized:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -83,34 +94,52 @@ class IsTPUEmbeddingInitialized(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: IsTPUEmbeddingInitialized = IsTPUEmbeddingInitialized()
+        op: IsTPUEmbeddingInitialized = new(IsTPUEmbeddingInitialized)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.is_tpu_embedding_initialized = execute(
-                    context._context,
+                    context[CURRENT],
                     "IsTPUEmbeddingInitialized",
                     None,
                     "config",
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"config": opts.config}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"config": opts.config}, fast_path_error)
 
 
 DEFAULTS = IsTPUEmbeddingInitialized.Options()
 MERGE = IsTPUEmbeddingInitialized.Options.merge
 
 
+@explained
 def is_tpu_embedding_initialized(
-    *, config: MessageLike = default(""), name: str | None = None
-) -> IsTPUEmbeddingInitialized:
-    """`IsTPUEmbeddingInitialized.create` in the current scope, with
-    IsTPUEmbeddingInitialized.Options as keywords.
+    *, config: MessageLike = "", name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
+    """`is_tpu_embedding_initialized` of `IsTPUEmbeddingInitialized.create` in the
+    current scope, with IsTPUEmbeddingInitialized.Options as keywords.
     """
-    return IsTPUEmbeddingInitialized.create(
-        Scope.current(name), IsTPUEmbeddingInitialized.Options(config=config)
+    if _unknown:
+        raise IsTPUEmbeddingInitialized._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "IsTPUEmbeddingInitialized",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = IsTPUEmbeddingInitialized._call(
+        name, (), {"config": config}, fast_path_error
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         TFloat32,
     )
@@ -68,6 +79,7 @@ class LoadAllTPUEmbeddingParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadAllTPUEmbeddingParametersInputs
 
@@ -128,12 +140,12 @@ class LoadAllTPUEmbeddingParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadAllTPUEmbeddingParameters = LoadAllTPUEmbeddingParameters()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: LoadAllTPUEmbeddingParameters = new(LoadAllTPUEmbeddingParameters)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadAllTPUEmbeddingParameters",
                     None,
                     parameters,
@@ -152,8 +164,8 @@ class LoadAllTPUEmbeddingParameters(Op):
                     shard_id,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -167,10 +179,11 @@ class LoadAllTPUEmbeddingParameters(Op):
                 auxiliary7,
             ),
             {"config": config, "num_shards": num_shards, "shard_id": shard_id},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def load_all_tpu_embedding_parameters(
     parameters: Sequence[Operand[TFloat32]],
     auxiliary1: Sequence[Operand[TFloat32]],
@@ -185,19 +198,52 @@ def load_all_tpu_embedding_parameters(
     shard_id: int,
     *,
     name: str | None = None,
-) -> LoadAllTPUEmbeddingParameters:
-    """`LoadAllTPUEmbeddingParameters.create` in the current scope."""
-    return LoadAllTPUEmbeddingParameters.create(
-        Scope.current(name),
-        parameters,
-        auxiliary1,
-        auxiliary2,
-        auxiliary3,
-        auxiliary4,
-        auxiliary5,
-        auxiliary6,
-        auxiliary7,
-        config,
-        num_shards,
-        shard_id,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadAllTPUEmbeddingParameters.create` in the current scope.
+    """
+    if _unknown:
+        raise LoadAllTPUEmbeddingParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadAllTPUEmbeddingParameters",
+                name,
+                parameters,
+                auxiliary1,
+                auxiliary2,
+                auxiliary3,
+                auxiliary4,
+                auxiliary5,
+                auxiliary6,
+                auxiliary7,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadAllTPUEmbeddingParameters._call(
+        name,
+        (
+            parameters,
+            auxiliary1,
+            auxiliary2,
+            auxiliary3,
+            auxiliary4,
+            auxiliary5,
+            auxiliary6,
+            auxiliary7,
+        ),
+        {"config": config, "num_shards": num_shards, "shard_id": shard_id},
+        fast_path_error,
     )
+    return _result

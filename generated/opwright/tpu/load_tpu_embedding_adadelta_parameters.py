@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -74,6 +87,7 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingAdadeltaParametersInputs
 
@@ -145,13 +159,13 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingAdadeltaParameters = LoadTPUEmbeddingAdadeltaParameters()
+        op: LoadTPUEmbeddingAdadeltaParameters = new(LoadTPUEmbeddingAdadeltaParameters)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingAdadeltaParameters",
                     None,
                     parameters,
@@ -169,8 +183,8 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, accumulators, updates),
@@ -181,7 +195,7 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -189,6 +203,7 @@ DEFAULTS = LoadTPUEmbeddingAdadeltaParameters.Options()
 MERGE = LoadTPUEmbeddingAdadeltaParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_adadelta_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],
@@ -196,22 +211,53 @@ def load_tpu_embedding_adadelta_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingAdadeltaParameters:
-    """`LoadTPUEmbeddingAdadeltaParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingAdadeltaParameters.create` in the current scope, with
     LoadTPUEmbeddingAdadeltaParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingAdadeltaParameters.create(
-        Scope.current(name),
-        parameters,
-        accumulators,
-        updates,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingAdadeltaParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingAdadeltaParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingAdadeltaParameters",
+                name,
+                parameters,
+                accumulators,
+                updates,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingAdadeltaParameters._call(
+        name,
+        (parameters, accumulators, updates),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

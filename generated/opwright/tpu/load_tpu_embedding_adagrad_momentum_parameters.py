@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -74,6 +87,7 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingAdagradMomentumParametersInputs
 
@@ -145,15 +159,15 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingAdagradMomentumParameters = (
-            LoadTPUEmbeddingAdagradMomentumParameters()
+        op: LoadTPUEmbeddingAdagradMomentumParameters = new(
+            LoadTPUEmbeddingAdagradMomentumParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingAdagradMomentumParameters",
                     None,
                     parameters,
@@ -171,8 +185,8 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, accumulators, momenta),
@@ -183,7 +197,7 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -191,6 +205,7 @@ DEFAULTS = LoadTPUEmbeddingAdagradMomentumParameters.Options()
 MERGE = LoadTPUEmbeddingAdagradMomentumParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_adagrad_momentum_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],
@@ -198,22 +213,53 @@ def load_tpu_embedding_adagrad_momentum_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingAdagradMomentumParameters:
-    """`LoadTPUEmbeddingAdagradMomentumParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingAdagradMomentumParameters.create` in the current scope, with
     LoadTPUEmbeddingAdagradMomentumParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingAdagradMomentumParameters.create(
-        Scope.current(name),
-        parameters,
-        accumulators,
-        momenta,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingAdagradMomentumParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingAdagradMomentumParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingAdagradMomentumParameters",
+                name,
+                parameters,
+                accumulators,
+                momenta,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingAdagradMomentumParameters._call(
+        name,
+        (parameters, accumulators, momenta),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -72,6 +85,7 @@ class LoadTPUEmbeddingADAMParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingADAMParametersInputs
 
@@ -141,13 +155,13 @@ class LoadTPUEmbeddingADAMParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingADAMParameters = LoadTPUEmbeddingADAMParameters()
+        op: LoadTPUEmbeddingADAMParameters = new(LoadTPUEmbeddingADAMParameters)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingADAMParameters",
                     None,
                     parameters,
@@ -165,8 +179,8 @@ class LoadTPUEmbeddingADAMParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, momenta, velocities),
@@ -177,7 +191,7 @@ class LoadTPUEmbeddingADAMParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -185,6 +199,7 @@ DEFAULTS = LoadTPUEmbeddingADAMParameters.Options()
 MERGE = LoadTPUEmbeddingADAMParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_adam_parameters(
     parameters: Operand[TFloat32],
     momenta: Operand[TFloat32],
@@ -192,22 +207,53 @@ def load_tpu_embedding_adam_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingADAMParameters:
-    """`LoadTPUEmbeddingADAMParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingADAMParameters.create` in the current scope, with
     LoadTPUEmbeddingADAMParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingADAMParameters.create(
-        Scope.current(name),
-        parameters,
-        momenta,
-        velocities,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingADAMParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingADAMParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingADAMParameters",
+                name,
+                parameters,
+                momenta,
+                velocities,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingADAMParameters._call(
+        name,
+        (parameters, momenta, velocities),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -74,6 +87,7 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingCenteredRMSPropParametersInputs
 
@@ -147,15 +161,15 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingCenteredRMSPropParameters = (
-            LoadTPUEmbeddingCenteredRMSPropParameters()
+        op: LoadTPUEmbeddingCenteredRMSPropParameters = new(
+            LoadTPUEmbeddingCenteredRMSPropParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingCenteredRMSPropParameters",
                     None,
                     parameters,
@@ -174,8 +188,8 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, ms, mom, mg),
@@ -186,7 +200,7 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -194,6 +208,7 @@ DEFAULTS = LoadTPUEmbeddingCenteredRMSPropParameters.Options()
 MERGE = LoadTPUEmbeddingCenteredRMSPropParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_centered_rms_prop_parameters(
     parameters: Operand[TFloat32],
     ms: Operand[TFloat32],
@@ -202,23 +217,54 @@ def load_tpu_embedding_centered_rms_prop_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingCenteredRMSPropParameters:
-    """`LoadTPUEmbeddingCenteredRMSPropParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingCenteredRMSPropParameters.create` in the current scope, with
     LoadTPUEmbeddingCenteredRMSPropParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingCenteredRMSPropParameters.create(
-        Scope.current(name),
-        parameters,
-        ms,
-        mom,
-        mg,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingCenteredRMSPropParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingCenteredRMSPropParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingCenteredRMSPropParameters",
+                name,
+                parameters,
+                ms,
+                mom,
+                mg,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingCenteredRMSPropParameters._call(
+        name,
+        (parameters, ms, mom, mg),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

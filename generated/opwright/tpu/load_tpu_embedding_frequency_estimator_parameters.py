@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -73,6 +86,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingFrequencyEstimatorParametersInputs
 
@@ -142,15 +156,15 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingFrequencyEstimatorParameters = (
-            LoadTPUEmbeddingFrequencyEstimatorParameters()
+        op: LoadTPUEmbeddingFrequencyEstimatorParameters = new(
+            LoadTPUEmbeddingFrequencyEstimatorParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingFrequencyEstimatorParameters",
                     None,
                     parameters,
@@ -167,8 +181,8 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, last_hit_step),
@@ -179,7 +193,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -187,27 +201,59 @@ DEFAULTS = LoadTPUEmbeddingFrequencyEstimatorParameters.Options()
 MERGE = LoadTPUEmbeddingFrequencyEstimatorParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_frequency_estimator_parameters(
     parameters: Operand[TFloat32],
     last_hit_step: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingFrequencyEstimatorParameters:
-    """`LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope,
     with LoadTPUEmbeddingFrequencyEstimatorParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingFrequencyEstimatorParameters.create(
-        Scope.current(name),
-        parameters,
-        last_hit_step,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingFrequencyEstimatorParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingFrequencyEstimatorParameters",
+                name,
+                parameters,
+                last_hit_step,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingFrequencyEstimatorParameters._call(
+        name,
+        (parameters, last_hit_step),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

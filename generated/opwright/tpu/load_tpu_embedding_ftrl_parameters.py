@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -74,6 +87,7 @@ class LoadTPUEmbeddingFTRLParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingFTRLParametersInputs
 
@@ -144,13 +158,13 @@ class LoadTPUEmbeddingFTRLParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingFTRLParameters = LoadTPUEmbeddingFTRLParameters()
+        op: LoadTPUEmbeddingFTRLParameters = new(LoadTPUEmbeddingFTRLParameters)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingFTRLParameters",
                     None,
                     parameters,
@@ -168,8 +182,8 @@ class LoadTPUEmbeddingFTRLParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, accumulators, linears),
@@ -180,7 +194,7 @@ class LoadTPUEmbeddingFTRLParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -188,6 +202,7 @@ DEFAULTS = LoadTPUEmbeddingFTRLParameters.Options()
 MERGE = LoadTPUEmbeddingFTRLParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_ftrl_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],
@@ -195,22 +210,53 @@ def load_tpu_embedding_ftrl_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingFTRLParameters:
-    """`LoadTPUEmbeddingFTRLParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingFTRLParameters.create` in the current scope, with
     LoadTPUEmbeddingFTRLParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingFTRLParameters.create(
-        Scope.current(name),
-        parameters,
-        accumulators,
-        linears,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingFTRLParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingFTRLParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingFTRLParameters",
+                name,
+                parameters,
+                accumulators,
+                linears,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingFTRLParameters._call(
+        name,
+        (parameters, accumulators, linears),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

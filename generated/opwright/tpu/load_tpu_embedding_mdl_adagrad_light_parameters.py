@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -72,6 +85,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingMDLAdagradLightParametersInputs
 
@@ -146,15 +160,15 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingMDLAdagradLightParameters = (
-            LoadTPUEmbeddingMDLAdagradLightParameters()
+        op: LoadTPUEmbeddingMDLAdagradLightParameters = new(
+            LoadTPUEmbeddingMDLAdagradLightParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingMDLAdagradLightParameters",
                     None,
                     parameters,
@@ -173,8 +187,8 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, accumulators, weights, benefits),
@@ -185,7 +199,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -193,6 +207,7 @@ DEFAULTS = LoadTPUEmbeddingMDLAdagradLightParameters.Options()
 MERGE = LoadTPUEmbeddingMDLAdagradLightParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_mdl_adagrad_light_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],
@@ -201,23 +216,54 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingMDLAdagradLightParameters:
-    """`LoadTPUEmbeddingMDLAdagradLightParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingMDLAdagradLightParameters.create` in the current scope, with
     LoadTPUEmbeddingMDLAdagradLightParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingMDLAdagradLightParameters.create(
-        Scope.current(name),
-        parameters,
-        accumulators,
-        weights,
-        benefits,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingMDLAdagradLightParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingMDLAdagradLightParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingMDLAdagradLightParameters",
+                name,
+                parameters,
+                accumulators,
+                weights,
+                benefits,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingMDLAdagradLightParameters._call(
+        name,
+        (parameters, accumulators, weights, benefits),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -70,6 +83,7 @@ class LoadTPUEmbeddingMomentumParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingMomentumParametersInputs
 
@@ -137,13 +151,13 @@ class LoadTPUEmbeddingMomentumParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingMomentumParameters = LoadTPUEmbeddingMomentumParameters()
+        op: LoadTPUEmbeddingMomentumParameters = new(LoadTPUEmbeddingMomentumParameters)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingMomentumParameters",
                     None,
                     parameters,
@@ -160,8 +174,8 @@ class LoadTPUEmbeddingMomentumParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, momenta),
@@ -172,7 +186,7 @@ class LoadTPUEmbeddingMomentumParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,27 +194,59 @@ DEFAULTS = LoadTPUEmbeddingMomentumParameters.Options()
 MERGE = LoadTPUEmbeddingMomentumParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_momentum_parameters(
     parameters: Operand[TFloat32],
     momenta: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingMomentumParameters:
-    """`LoadTPUEmbeddingMomentumParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingMomentumParameters.create` in the current scope, with
     LoadTPUEmbeddingMomentumParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingMomentumParameters.create(
-        Scope.current(name),
-        parameters,
-        momenta,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingMomentumParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingMomentumParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingMomentumParameters",
+                name,
+                parameters,
+                momenta,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingMomentumParameters._call(
+        name,
+        (parameters, momenta),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

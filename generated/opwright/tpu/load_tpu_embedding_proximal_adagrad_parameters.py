@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -72,6 +85,7 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingProximalAdagradParametersInputs
 
@@ -140,15 +154,15 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingProximalAdagradParameters = (
-            LoadTPUEmbeddingProximalAdagradParameters()
+        op: LoadTPUEmbeddingProximalAdagradParameters = new(
+            LoadTPUEmbeddingProximalAdagradParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingProximalAdagradParameters",
                     None,
                     parameters,
@@ -165,8 +179,8 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, accumulators),
@@ -177,7 +191,7 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -185,27 +199,59 @@ DEFAULTS = LoadTPUEmbeddingProximalAdagradParameters.Options()
 MERGE = LoadTPUEmbeddingProximalAdagradParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_proximal_adagrad_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingProximalAdagradParameters:
-    """`LoadTPUEmbeddingProximalAdagradParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingProximalAdagradParameters.create` in the current scope, with
     LoadTPUEmbeddingProximalAdagradParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingProximalAdagradParameters.create(
-        Scope.current(name),
-        parameters,
-        accumulators,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingProximalAdagradParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingProximalAdagradParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingProximalAdagradParameters",
+                name,
+                parameters,
+                accumulators,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingProximalAdagradParameters._call(
+        name,
+        (parameters, accumulators),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

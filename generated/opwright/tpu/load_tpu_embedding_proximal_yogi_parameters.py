@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -70,6 +83,7 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingProximalYogiParametersInputs
 
@@ -141,15 +155,15 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingProximalYogiParameters = (
-            LoadTPUEmbeddingProximalYogiParameters()
+        op: LoadTPUEmbeddingProximalYogiParameters = new(
+            LoadTPUEmbeddingProximalYogiParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingProximalYogiParameters",
                     None,
                     parameters,
@@ -167,8 +181,8 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters, v, m),
@@ -179,7 +193,7 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -187,6 +201,7 @@ DEFAULTS = LoadTPUEmbeddingProximalYogiParameters.Options()
 MERGE = LoadTPUEmbeddingProximalYogiParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_proximal_yogi_parameters(
     parameters: Operand[TFloat32],
     v: Operand[TFloat32],
@@ -194,22 +209,53 @@ def load_tpu_embedding_proximal_yogi_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingProximalYogiParameters:
-    """`LoadTPUEmbeddingProximalYogiParameters.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingProximalYogiParameters.create` in the current scope, with
     LoadTPUEmbeddingProximalYogiParameters.Options as keywords.
     """
-    return LoadTPUEmbeddingProximalYogiParameters.create(
-        Scope.current(name),
-        parameters,
-        v,
-        m,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingProximalYogiParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingProximalYogiParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingProximalYogiParameters",
+                name,
+                parameters,
+                v,
+                m,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingProximalYogiParameters._call(
+        name,
+        (parameters, v, m),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

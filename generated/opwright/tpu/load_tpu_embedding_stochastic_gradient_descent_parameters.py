@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -70,6 +83,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingStochasticGradientDescentParametersInputs
 
@@ -136,15 +150,15 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: LoadTPUEmbeddingStochasticGradientDescentParameters = (
-            LoadTPUEmbeddingStochasticGradientDescentParameters()
+        op: LoadTPUEmbeddingStochasticGradientDescentParameters = new(
+            LoadTPUEmbeddingStochasticGradientDescentParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "LoadTPUEmbeddingStochasticGradientDescentParameters",
                     None,
                     parameters,
@@ -160,8 +174,8 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (parameters,),
@@ -172,7 +186,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,26 +194,58 @@ DEFAULTS = LoadTPUEmbeddingStochasticGradientDescentParameters.Options()
 MERGE = LoadTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
+@explained
 def load_tpu_embedding_stochastic_gradient_descent_parameters(
     parameters: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> LoadTPUEmbeddingStochasticGradientDescentParameters:
-    """`LoadTPUEmbeddingStochasticGradientDescentParameters.create` in the current
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `LoadTPUEmbeddingStochasticGradientDescentParameters.create` in the current
     scope, with LoadTPUEmbeddingStochasticGradientDescentParameters.Options as
     keywords.
     """
-    return LoadTPUEmbeddingStochasticGradientDescentParameters.create(
-        Scope.current(name),
-        parameters,
-        num_shards,
-        shard_id,
-        LoadTPUEmbeddingStochasticGradientDescentParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise LoadTPUEmbeddingStochasticGradientDescentParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "LoadTPUEmbeddingStochasticGradientDescentParameters",
+                name,
+                parameters,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = LoadTPUEmbeddingStochasticGradientDescentParameters._call(
+        name,
+        (parameters,),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         MessageBytes,
@@ -26,7 +38,6 @@ if TYPE_CHECKING:
         TIndex,
         TUint32,
         TUint64,
-        TVariant,
     )
     from typing_extensions import Self
 
@@ -51,7 +62,7 @@ class MergeDedupDataInputs(OpInputs):
     config: MessageBytes
 
 
-class MergeDedupData(Op):
+class MergeDedupData(TensorOp[TVariant]):
     """Makes deduplication data of one integer and one float vector.
 
     The inverse of SplitDedupData, with the same mask: cuts the vectors into the parts
@@ -80,6 +91,7 @@ class MergeDedupData(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("output",)
     output: Output[TVariant]
     Inputs = MergeDedupDataInputs
@@ -110,9 +122,6 @@ class MergeDedupData(Op):
     def inputs(self) -> MergeDedupDataInputs:
         return MergeDedupDataInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -137,13 +146,13 @@ class MergeDedupData(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MergeDedupData = MergeDedupData()
+        op: MergeDedupData = new(MergeDedupData)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "MergeDedupData",
                     None,
                     integer_tensor,
@@ -154,13 +163,13 @@ class MergeDedupData(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (integer_tensor, float_tensor),
             {"tuple_mask": tuple_mask, "config": opts.config},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -168,21 +177,43 @@ DEFAULTS = MergeDedupData.Options()
 MERGE = MergeDedupData.Options.merge
 
 
+@explained
 def merge_dedup_data(
     integer_tensor: Operand[UIntegerType],
     float_tensor: Operand[UFloatType],
     tuple_mask: StringLike,
     *,
-    config: MessageLike = default(""),
+    config: MessageLike = "",
     name: str | None = None,
-) -> MergeDedupData:
-    """`MergeDedupData.create` in the current scope, with MergeDedupData.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `MergeDedupData.create` in the current scope, with
+    MergeDedupData.Options as keywords.
     """
-    return MergeDedupData.create(
-        Scope.current(name),
-        integer_tensor,
-        float_tensor,
-        tuple_mask,
-        MergeDedupData.Options(config=config),
+    if _unknown:
+        raise MergeDedupData._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MergeDedupData",
+                name,
+                integer_tensor,
+                float_tensor,
+                "tuple_mask",
+                tuple_mask,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MergeDedupData._call(
+        name,
+        (integer_tensor, float_tensor),
+        {"tuple_mask": tuple_mask, "config": config},
+        fast_path_error,
     )
+    return _result

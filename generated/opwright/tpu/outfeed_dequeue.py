@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -38,7 +49,7 @@ class OutfeedDequeueInputs(OpInputs):
     device_ordinal: int
 
 
-class OutfeedDequeue(Op, Generic[Dtype]):
+class OutfeedDequeue(TensorOp[Dtype]):
     """TensorFlow's `OutfeedDequeue`: no inputs -> `output`.
 
     TensorFlow's own text: `OutfeedDequeue.tensorflow_doc()`.
@@ -78,9 +89,6 @@ class OutfeedDequeue(Op, Generic[Dtype]):
     def inputs(self) -> OutfeedDequeueInputs:
         return OutfeedDequeueInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -99,30 +107,30 @@ class OutfeedDequeue(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedDequeue[UDtype] = OutfeedDequeue()
+        op: OutfeedDequeue[UDtype] = new(OutfeedDequeue)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "OutfeedDequeue",
                     None,
                     "dtype",
                     as_dtype(dtype),
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "device_ordinal",
                     opts.device_ordinal,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"dtype": dtype, "shape": shape, "device_ordinal": opts.device_ordinal},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -130,19 +138,42 @@ DEFAULTS = OutfeedDequeue.Options()
 MERGE = OutfeedDequeue.Options.merge
 
 
+@explained
 def outfeed_dequeue(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     *,
-    device_ordinal: int = default(-1),
+    device_ordinal: int = -1,
     name: str | None = None,
-) -> OutfeedDequeue[UDtype]:
-    """`OutfeedDequeue.create` in the current scope, with OutfeedDequeue.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `OutfeedDequeue.create` in the current scope, with
+    OutfeedDequeue.Options as keywords.
     """
-    return OutfeedDequeue.create(
-        Scope.current(name),
-        dtype,
-        shape,
-        OutfeedDequeue.Options(device_ordinal=device_ordinal),
+    if _unknown:
+        raise OutfeedDequeue._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OutfeedDequeue",
+                name,
+                "dtype",
+                as_dtype(dtype),
+                "shape",
+                as_shape(shape),
+                "device_ordinal",
+                device_ordinal,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OutfeedDequeue._call(
+        name,
+        (),
+        {"dtype": dtype, "shape": shape, "device_ordinal": device_ordinal},
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
@@ -93,30 +105,30 @@ class OutfeedDequeueTuple(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedDequeueTuple = OutfeedDequeueTuple()
+        op: OutfeedDequeueTuple = new(OutfeedDequeueTuple)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "OutfeedDequeueTuple",
                     None,
                     "dtypes",
                     as_dtypes(dtypes),
                     "shapes",
-                    shapes,
+                    as_shapes(shapes),
                     "device_ordinal",
                     opts.device_ordinal,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"dtypes": dtypes, "shapes": shapes, "device_ordinal": opts.device_ordinal},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -124,19 +136,42 @@ DEFAULTS = OutfeedDequeueTuple.Options()
 MERGE = OutfeedDequeueTuple.Options.merge
 
 
+@explained
 def outfeed_dequeue_tuple(
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],
     *,
-    device_ordinal: int = default(-1),
+    device_ordinal: int = -1,
     name: str | None = None,
-) -> OutfeedDequeueTuple:
-    """`OutfeedDequeueTuple.create` in the current scope, with
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`outputs` of `OutfeedDequeueTuple.create` in the current scope, with
     OutfeedDequeueTuple.Options as keywords.
     """
-    return OutfeedDequeueTuple.create(
-        Scope.current(name),
-        dtypes,
-        shapes,
-        OutfeedDequeueTuple.Options(device_ordinal=device_ordinal),
+    if _unknown:
+        raise OutfeedDequeueTuple._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OutfeedDequeueTuple",
+                name,
+                "dtypes",
+                as_dtypes(dtypes),
+                "shapes",
+                as_shapes(shapes),
+                "device_ordinal",
+                device_ordinal,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OutfeedDequeueTuple._call(
+        name,
+        (),
+        {"dtypes": dtypes, "shapes": shapes, "device_ordinal": device_ordinal},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
@@ -73,36 +84,61 @@ class OutfeedDequeueTupleV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedDequeueTupleV2 = OutfeedDequeueTupleV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OutfeedDequeueTupleV2 = new(OutfeedDequeueTupleV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "OutfeedDequeueTupleV2",
                     None,
                     device_ordinal,
                     "dtypes",
                     as_dtypes(dtypes),
                     "shapes",
-                    shapes,
+                    as_shapes(shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (device_ordinal,), {"dtypes": dtypes, "shapes": shapes}, refusal
+            scope,
+            (device_ordinal,),
+            {"dtypes": dtypes, "shapes": shapes},
+            fast_path_error,
         )
 
 
+@explained
 def outfeed_dequeue_tuple_v2(
     device_ordinal: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> OutfeedDequeueTupleV2:
-    """`OutfeedDequeueTupleV2.create` in the current scope."""
-    return OutfeedDequeueTupleV2.create(
-        Scope.current(name), device_ordinal, dtypes, shapes
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`outputs` of `OutfeedDequeueTupleV2.create` in the current scope."""
+    if _unknown:
+        raise OutfeedDequeueTupleV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OutfeedDequeueTupleV2",
+                name,
+                device_ordinal,
+                "dtypes",
+                as_dtypes(dtypes),
+                "shapes",
+                as_shapes(shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OutfeedDequeueTupleV2._call(
+        name, (device_ordinal,), {"dtypes": dtypes, "shapes": shapes}, fast_path_error
     )
+    return _result

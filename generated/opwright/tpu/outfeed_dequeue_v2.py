@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -38,7 +48,7 @@ class OutfeedDequeueV2Inputs(OpInputs):
     shape: TensorShape
 
 
-class OutfeedDequeueV2(Op, Generic[Dtype]):
+class OutfeedDequeueV2(TensorOp[Dtype]):
     """TensorFlow's `OutfeedDequeueV2`: `device_ordinal` -> `output`.
 
     TensorFlow's own text: `OutfeedDequeueV2.tensorflow_doc()`.
@@ -58,9 +68,6 @@ class OutfeedDequeueV2(Op, Generic[Dtype]):
     def inputs(self) -> OutfeedDequeueV2Inputs:
         return OutfeedDequeueV2Inputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,34 +86,58 @@ class OutfeedDequeueV2(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedDequeueV2[UDtype] = OutfeedDequeueV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OutfeedDequeueV2[UDtype] = new(OutfeedDequeueV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "OutfeedDequeueV2",
                     None,
                     device_ordinal,
                     "dtype",
                     as_dtype(dtype),
                     "shape",
-                    shape,
+                    as_shape(shape),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (device_ordinal,), {"dtype": dtype, "shape": shape}, refusal
+            scope, (device_ordinal,), {"dtype": dtype, "shape": shape}, fast_path_error
         )
 
 
+@explained
 def outfeed_dequeue_v2(
     device_ordinal: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     *,
     name: str | None = None,
-) -> OutfeedDequeueV2[UDtype]:
-    """`OutfeedDequeueV2.create` in the current scope."""
-    return OutfeedDequeueV2.create(Scope.current(name), device_ordinal, dtype, shape)
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `OutfeedDequeueV2.create` in the current scope."""
+    if _unknown:
+        raise OutfeedDequeueV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OutfeedDequeueV2",
+                name,
+                device_ordinal,
+                "dtype",
+                as_dtype(dtype),
+                "shape",
+                as_shape(shape),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OutfeedDequeueV2._call(
+        name, (device_ordinal,), {"dtype": dtype, "shape": shape}, fast_path_error
+    )
+    return _result

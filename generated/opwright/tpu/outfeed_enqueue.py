@@ -5,13 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operation,
+        Output,
+        TType,
+    )
 
 __all__ = ["OutfeedEnqueue", "outfeed_enqueue"]
 
@@ -42,7 +58,7 @@ class OutfeedEnqueue(Op):
         return OutfeedEnqueueInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[UDtype]) -> OutfeedEnqueue:
+    def create(scope: Scope, input: AnyOperand[UDtype]) -> OutfeedEnqueue:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -52,19 +68,33 @@ class OutfeedEnqueue(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedEnqueue = OutfeedEnqueue()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "OutfeedEnqueue", None, input)
+        op: OutfeedEnqueue = new(OutfeedEnqueue)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "OutfeedEnqueue", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def outfeed_enqueue(
-    input: Operand[UDtype], *, name: str | None = None
-) -> OutfeedEnqueue:
-    """`OutfeedEnqueue.create` in the current scope."""
-    return OutfeedEnqueue.create(Scope.current(name), input)
+    input: AnyOperand[UDtype], *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `OutfeedEnqueue.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise OutfeedEnqueue._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OutfeedEnqueue", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OutfeedEnqueue._call(name, (input,), {}, fast_path_error)
+    return _result

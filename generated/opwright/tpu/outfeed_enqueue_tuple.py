@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Operation, Output
 
 __all__ = ["OutfeedEnqueueTuple", "outfeed_enqueue_tuple"]
 
@@ -42,7 +52,7 @@ class OutfeedEnqueueTuple(Op):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[AnyDType]]
+        scope: Scope, inputs: Sequence[AnyOperand[AnyDType]]
     ) -> OutfeedEnqueueTuple:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -53,19 +63,36 @@ class OutfeedEnqueueTuple(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OutfeedEnqueueTuple = OutfeedEnqueueTuple()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "OutfeedEnqueueTuple", None, inputs)
+        op: OutfeedEnqueueTuple = new(OutfeedEnqueueTuple)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "OutfeedEnqueueTuple", None, inputs)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (inputs,), {}, fast_path_error)
 
 
+@explained
 def outfeed_enqueue_tuple(
-    inputs: Sequence[Operand[AnyDType]], *, name: str | None = None
-) -> OutfeedEnqueueTuple:
-    """`OutfeedEnqueueTuple.create` in the current scope."""
-    return OutfeedEnqueueTuple.create(Scope.current(name), inputs)
+    inputs: Sequence[AnyOperand[AnyDType]],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `OutfeedEnqueueTuple.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise OutfeedEnqueueTuple._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OutfeedEnqueueTuple", name, inputs)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OutfeedEnqueueTuple._call(name, (inputs,), {}, fast_path_error)
+    return _result

@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         TType,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -40,7 +51,7 @@ class PrelinearizeInputs(OpInputs):
     layout: tuple[int, ...]
 
 
-class Prelinearize(Op):
+class Prelinearize(TensorOp[TVariant]):
     """TensorFlow's `Prelinearize`: `input` -> `output`.
 
     TensorFlow's own text: `Prelinearize.tensorflow_doc()`.
@@ -84,11 +95,10 @@ class Prelinearize(Op):
     def inputs(self) -> PrelinearizeInputs:
         return PrelinearizeInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[UDtype], *options: Options) -> Prelinearize:
+    def create(
+        scope: Scope, input: AnyOperand[UDtype], *options: Options
+    ) -> Prelinearize:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -99,13 +109,13 @@ class Prelinearize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Prelinearize = Prelinearize()
+        op: Prelinearize = new(Prelinearize)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Prelinearize",
                     None,
                     input,
@@ -115,10 +125,13 @@ class Prelinearize(Op):
                     opts.layout,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input,), {"shape": opts.shape, "layout": opts.layout}, refusal
+            scope,
+            (input,),
+            {"shape": opts.shape, "layout": opts.layout},
+            fast_path_error,
         )
 
 
@@ -126,16 +139,38 @@ DEFAULTS = Prelinearize.Options()
 MERGE = Prelinearize.Options.merge
 
 
+@explained
 def prelinearize(
-    input: Operand[UDtype],
+    input: AnyOperand[UDtype],
     *,
-    shape: ShapeLike = default(()),
-    layout: Sequence[int] = default(()),
+    shape: ShapeLike = (),
+    layout: Sequence[int] = (),
     name: str | None = None,
-) -> Prelinearize:
-    """`Prelinearize.create` in the current scope, with Prelinearize.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `Prelinearize.create` in the current scope, with
+    Prelinearize.Options as keywords.
     """
-    return Prelinearize.create(
-        Scope.current(name), input, Prelinearize.Options(shape=shape, layout=layout)
+    if _unknown:
+        raise Prelinearize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Prelinearize",
+                name,
+                input,
+                "shape",
+                as_shape(shape),
+                "layout",
+                layout,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Prelinearize._call(
+        name, (input,), {"shape": shape, "layout": layout}, fast_path_error
     )
+    return _result

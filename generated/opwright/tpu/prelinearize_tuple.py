@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
-        TVariant,
         TensorShape,
     )
     from typing_extensions import Self
@@ -36,7 +48,7 @@ class PrelinearizeTupleInputs(OpInputs):
     layouts: tuple[int, ...]
 
 
-class PrelinearizeTuple(Op):
+class PrelinearizeTuple(TensorOp[TVariant]):
     """TensorFlow's `PrelinearizeTuple`: `inputs` -> `output`.
 
     TensorFlow's own text: `PrelinearizeTuple.tensorflow_doc()`.
@@ -74,13 +86,10 @@ class PrelinearizeTuple(Op):
     def inputs(self) -> PrelinearizeTupleInputs:
         return PrelinearizeTupleInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[AnyDType]],
+        inputs: Sequence[AnyOperand[AnyDType]],
         shapes: Sequence[ShapeLike],
         *options: Options,
     ) -> PrelinearizeTuple:
@@ -95,26 +104,29 @@ class PrelinearizeTuple(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: PrelinearizeTuple = PrelinearizeTuple()
+        op: PrelinearizeTuple = new(PrelinearizeTuple)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "PrelinearizeTuple",
                     None,
                     inputs,
                     "shapes",
-                    shapes,
+                    as_shapes(shapes),
                     "layouts",
                     opts.layouts,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (inputs,), {"shapes": shapes, "layouts": opts.layouts}, refusal
+            scope,
+            (inputs,),
+            {"shapes": shapes, "layouts": opts.layouts},
+            fast_path_error,
         )
 
 
@@ -122,16 +134,38 @@ DEFAULTS = PrelinearizeTuple.Options()
 MERGE = PrelinearizeTuple.Options.merge
 
 
+@explained
 def prelinearize_tuple(
-    inputs: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[ShapeLike],
     *,
-    layouts: Sequence[int] = default(()),
+    layouts: Sequence[int] = (),
     name: str | None = None,
-) -> PrelinearizeTuple:
-    """`PrelinearizeTuple.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `PrelinearizeTuple.create` in the current scope, with
     PrelinearizeTuple.Options as keywords.
     """
-    return PrelinearizeTuple.create(
-        Scope.current(name), inputs, shapes, PrelinearizeTuple.Options(layouts=layouts)
+    if _unknown:
+        raise PrelinearizeTuple._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "PrelinearizeTuple",
+                name,
+                inputs,
+                "shapes",
+                as_shapes(shapes),
+                "layouts",
+                layouts,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = PrelinearizeTuple._call(
+        name, (inputs,), {"shapes": shapes, "layouts": layouts}, fast_path_error
     )
+    return _result

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike, Output, TFloat32
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output, TFloat32
 
 __all__ = ["RecvTPUEmbeddingActivations", "recv_tpu_embedding_activations"]
 
@@ -55,6 +65,7 @@ class RecvTPUEmbeddingActivations(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
     Inputs = RecvTPUEmbeddingActivationsInputs
@@ -79,12 +90,12 @@ class RecvTPUEmbeddingActivations(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RecvTPUEmbeddingActivations = RecvTPUEmbeddingActivations()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RecvTPUEmbeddingActivations = new(RecvTPUEmbeddingActivations)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "RecvTPUEmbeddingActivations",
                     None,
                     "num_outputs",
@@ -93,15 +104,37 @@ class RecvTPUEmbeddingActivations(Op):
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (), {"num_outputs": num_outputs, "config": config}, refusal
+            scope, (), {"num_outputs": num_outputs, "config": config}, fast_path_error
         )
 
 
+@explained
 def recv_tpu_embedding_activations(
-    num_outputs: int, config: MessageLike, *, name: str | None = None
-) -> RecvTPUEmbeddingActivations:
-    """`RecvTPUEmbeddingActivations.create` in the current scope."""
-    return RecvTPUEmbeddingActivations.create(Scope.current(name), num_outputs, config)
+    num_outputs: int, config: MessageLike, *, name: str | None = None, **_unknown: Never
+) -> list[Output[TFloat32]]:
+    """`outputs` of `RecvTPUEmbeddingActivations.create` in the current scope."""
+    if _unknown:
+        raise RecvTPUEmbeddingActivations._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TFloat32]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RecvTPUEmbeddingActivations",
+                name,
+                "num_outputs",
+                num_outputs,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RecvTPUEmbeddingActivations._call(
+        name, (), {"num_outputs": num_outputs, "config": config}, fast_path_error
+    )
+    return _result

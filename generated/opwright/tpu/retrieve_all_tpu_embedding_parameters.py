@@ -7,15 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike, Output, TFloat32
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output, TFloat32
 
-__all__ = ["RetrieveAllTPUEmbeddingParameters", "retrieve_all_tpu_embedding_parameters"]
+__all__ = [
+    "RetrieveAllTPUEmbeddingParameters",
+    "RetrieveAllTPUEmbeddingParametersOutputs",
+    "retrieve_all_tpu_embedding_parameters",
+]
 
 
 class RetrieveAllTPUEmbeddingParametersInputs(OpInputs):
@@ -25,6 +39,19 @@ class RetrieveAllTPUEmbeddingParametersInputs(OpInputs):
     config: MessageBytes
     num_shards: int
     shard_id: int
+
+
+class RetrieveAllTPUEmbeddingParametersOutputs(NamedTuple):
+    """Outputs of RetrieveAllTPUEmbeddingParameters, as `retrieve_all_tpu_embedding_parameters` returns them."""
+
+    parameters: list[Output[TFloat32]]
+    auxiliary1: list[Output[TFloat32]]
+    auxiliary2: list[Output[TFloat32]]
+    auxiliary3: list[Output[TFloat32]]
+    auxiliary4: list[Output[TFloat32]]
+    auxiliary5: list[Output[TFloat32]]
+    auxiliary6: list[Output[TFloat32]]
+    auxiliary7: list[Output[TFloat32]]
 
 
 class RetrieveAllTPUEmbeddingParameters(Op):
@@ -78,6 +105,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = (
         "parameters",
         "auxiliary1",
@@ -97,6 +125,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     auxiliary6: list[Output[TFloat32]]
     auxiliary7: list[Output[TFloat32]]
     Inputs = RetrieveAllTPUEmbeddingParametersInputs
+    Outputs = RetrieveAllTPUEmbeddingParametersOutputs
 
     @property
     def inputs(self) -> RetrieveAllTPUEmbeddingParametersInputs:
@@ -125,10 +154,10 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveAllTPUEmbeddingParameters = RetrieveAllTPUEmbeddingParameters()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RetrieveAllTPUEmbeddingParameters = new(RetrieveAllTPUEmbeddingParameters)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.parameters,
                     op.auxiliary1,
@@ -139,7 +168,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
                     op.auxiliary6,
                     op.auxiliary7,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveAllTPUEmbeddingParameters",
                     None,
                     "NumTables",
@@ -152,8 +181,8 @@ class RetrieveAllTPUEmbeddingParameters(Op):
                     shard_id,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -163,10 +192,11 @@ class RetrieveAllTPUEmbeddingParameters(Op):
                 "num_shards": num_shards,
                 "shard_id": shard_id,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def retrieve_all_tpu_embedding_parameters(
     NumTables: int,
     config: MessageLike,
@@ -174,8 +204,44 @@ def retrieve_all_tpu_embedding_parameters(
     shard_id: int,
     *,
     name: str | None = None,
-) -> RetrieveAllTPUEmbeddingParameters:
-    """`RetrieveAllTPUEmbeddingParameters.create` in the current scope."""
-    return RetrieveAllTPUEmbeddingParameters.create(
-        Scope.current(name), NumTables, config, num_shards, shard_id
+    **_unknown: Never,
+) -> RetrieveAllTPUEmbeddingParametersOutputs:
+    """The outputs of `RetrieveAllTPUEmbeddingParameters.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise RetrieveAllTPUEmbeddingParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveAllTPUEmbeddingParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveAllTPUEmbeddingParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveAllTPUEmbeddingParameters",
+                    name,
+                    "NumTables",
+                    NumTables,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveAllTPUEmbeddingParameters._call(
+        name,
+        (),
+        {
+            "NumTables": NumTables,
+            "config": config,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+        },
+        fast_path_error,
     )
+    return _result

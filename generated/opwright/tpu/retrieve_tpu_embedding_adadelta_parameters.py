@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingAdadeltaParameters",
+    "RetrieveTPUEmbeddingAdadeltaParametersOutputs",
     "retrieve_tpu_embedding_adadelta_parameters",
 ]
 
@@ -36,6 +49,14 @@ class RetrieveTPUEmbeddingAdadeltaParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingAdadeltaParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingAdadeltaParameters, as `retrieve_tpu_embedding_adadelta_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    accumulators: Output[TFloat32]
+    updates: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingAdadeltaParameters(Op):
@@ -76,11 +97,13 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "accumulators", "updates")
     parameters: Output[TFloat32]
     accumulators: Output[TFloat32]
     updates: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingAdadeltaParametersInputs
+    Outputs = RetrieveTPUEmbeddingAdadeltaParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingAdadeltaParameters.
@@ -139,15 +162,15 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingAdadeltaParameters = (
-            RetrieveTPUEmbeddingAdadeltaParameters()
+        op: RetrieveTPUEmbeddingAdadeltaParameters = new(
+            RetrieveTPUEmbeddingAdadeltaParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.accumulators, op.updates = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdadeltaParameters",
                     None,
                     "table_id",
@@ -162,8 +185,8 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -174,7 +197,7 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -182,23 +205,56 @@ DEFAULTS = RetrieveTPUEmbeddingAdadeltaParameters.Options()
 MERGE = RetrieveTPUEmbeddingAdadeltaParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_adadelta_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingAdadeltaParameters:
-    """`RetrieveTPUEmbeddingAdadeltaParameters.create` in the current scope, with
-    RetrieveTPUEmbeddingAdadeltaParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingAdadeltaParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingAdadeltaParameters.create` in the current
+    scope, with RetrieveTPUEmbeddingAdadeltaParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingAdadeltaParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingAdadeltaParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingAdadeltaParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingAdadeltaParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingAdadeltaParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingAdadeltaParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingAdadeltaParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingAdagradMomentumParameters",
+    "RetrieveTPUEmbeddingAdagradMomentumParametersOutputs",
     "retrieve_tpu_embedding_adagrad_momentum_parameters",
 ]
 
@@ -38,6 +51,14 @@ class RetrieveTPUEmbeddingAdagradMomentumParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingAdagradMomentumParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingAdagradMomentumParameters, as `retrieve_tpu_embedding_adagrad_momentum_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    accumulators: Output[TFloat32]
+    momenta: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
@@ -78,11 +99,13 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "accumulators", "momenta")
     parameters: Output[TFloat32]
     accumulators: Output[TFloat32]
     momenta: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingAdagradMomentumParametersInputs
+    Outputs = RetrieveTPUEmbeddingAdagradMomentumParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingAdagradMomentumParameters.
@@ -141,15 +164,15 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingAdagradMomentumParameters = (
-            RetrieveTPUEmbeddingAdagradMomentumParameters()
+        op: RetrieveTPUEmbeddingAdagradMomentumParameters = new(
+            RetrieveTPUEmbeddingAdagradMomentumParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.accumulators, op.momenta = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdagradMomentumParameters",
                     None,
                     "table_id",
@@ -164,8 +187,8 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -176,7 +199,7 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -184,23 +207,57 @@ DEFAULTS = RetrieveTPUEmbeddingAdagradMomentumParameters.Options()
 MERGE = RetrieveTPUEmbeddingAdagradMomentumParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_adagrad_momentum_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingAdagradMomentumParameters:
-    """`RetrieveTPUEmbeddingAdagradMomentumParameters.create` in the current scope,
-    with RetrieveTPUEmbeddingAdagradMomentumParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingAdagradMomentumParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingAdagradMomentumParameters.create` in the
+    current scope, with RetrieveTPUEmbeddingAdagradMomentumParameters.Options as
+    keywords.
     """
-    return RetrieveTPUEmbeddingAdagradMomentumParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingAdagradMomentumParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingAdagradMomentumParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingAdagradMomentumParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingAdagradMomentumParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingAdagradMomentumParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingAdagradMomentumParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingAdagradParameters",
+    "RetrieveTPUEmbeddingAdagradParametersOutputs",
     "retrieve_tpu_embedding_adagrad_parameters",
 ]
 
@@ -36,6 +49,13 @@ class RetrieveTPUEmbeddingAdagradParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingAdagradParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingAdagradParameters, as `retrieve_tpu_embedding_adagrad_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    accumulators: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingAdagradParameters(Op):
@@ -72,10 +92,12 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "accumulators")
     parameters: Output[TFloat32]
     accumulators: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingAdagradParametersInputs
+    Outputs = RetrieveTPUEmbeddingAdagradParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingAdagradParameters.
@@ -134,15 +156,15 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingAdagradParameters = (
-            RetrieveTPUEmbeddingAdagradParameters()
+        op: RetrieveTPUEmbeddingAdagradParameters = new(
+            RetrieveTPUEmbeddingAdagradParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.accumulators = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdagradParameters",
                     None,
                     "table_id",
@@ -157,8 +179,8 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -169,7 +191,7 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -177,23 +199,56 @@ DEFAULTS = RetrieveTPUEmbeddingAdagradParameters.Options()
 MERGE = RetrieveTPUEmbeddingAdagradParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_adagrad_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingAdagradParameters:
-    """`RetrieveTPUEmbeddingAdagradParameters.create` in the current scope, with
-    RetrieveTPUEmbeddingAdagradParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingAdagradParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingAdagradParameters.create` in the current
+    scope, with RetrieveTPUEmbeddingAdagradParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingAdagradParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingAdagradParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingAdagradParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingAdagradParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingAdagradParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingAdagradParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingAdagradParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingADAMParameters",
+    "RetrieveTPUEmbeddingADAMParametersOutputs",
     "retrieve_tpu_embedding_adam_parameters",
 ]
 
@@ -34,6 +47,14 @@ class RetrieveTPUEmbeddingADAMParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingADAMParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingADAMParameters, as `retrieve_tpu_embedding_adam_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    momenta: Output[TFloat32]
+    velocities: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingADAMParameters(Op):
@@ -75,11 +96,13 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "momenta", "velocities")
     parameters: Output[TFloat32]
     momenta: Output[TFloat32]
     velocities: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingADAMParametersInputs
+    Outputs = RetrieveTPUEmbeddingADAMParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingADAMParameters.
@@ -138,13 +161,13 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingADAMParameters = RetrieveTPUEmbeddingADAMParameters()
+        op: RetrieveTPUEmbeddingADAMParameters = new(RetrieveTPUEmbeddingADAMParameters)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.momenta, op.velocities = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingADAMParameters",
                     None,
                     "table_id",
@@ -159,8 +182,8 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -171,7 +194,7 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -179,23 +202,56 @@ DEFAULTS = RetrieveTPUEmbeddingADAMParameters.Options()
 MERGE = RetrieveTPUEmbeddingADAMParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_adam_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingADAMParameters:
-    """`RetrieveTPUEmbeddingADAMParameters.create` in the current scope, with
-    RetrieveTPUEmbeddingADAMParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingADAMParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingADAMParameters.create` in the current
+    scope, with RetrieveTPUEmbeddingADAMParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingADAMParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingADAMParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingADAMParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingADAMParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingADAMParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingADAMParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingADAMParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

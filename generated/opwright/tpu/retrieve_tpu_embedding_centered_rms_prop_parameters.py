@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingCenteredRMSPropParameters",
+    "RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs",
     "retrieve_tpu_embedding_centered_rms_prop_parameters",
 ]
 
@@ -38,6 +51,15 @@ class RetrieveTPUEmbeddingCenteredRMSPropParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingCenteredRMSPropParameters, as `retrieve_tpu_embedding_centered_rms_prop_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    ms: Output[TFloat32]
+    mom: Output[TFloat32]
+    mg: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
@@ -79,12 +101,14 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "ms", "mom", "mg")
     parameters: Output[TFloat32]
     ms: Output[TFloat32]
     mom: Output[TFloat32]
     mg: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingCenteredRMSPropParametersInputs
+    Outputs = RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingCenteredRMSPropParameters.
@@ -143,15 +167,15 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingCenteredRMSPropParameters = (
-            RetrieveTPUEmbeddingCenteredRMSPropParameters()
+        op: RetrieveTPUEmbeddingCenteredRMSPropParameters = new(
+            RetrieveTPUEmbeddingCenteredRMSPropParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.ms, op.mom, op.mg = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingCenteredRMSPropParameters",
                     None,
                     "table_id",
@@ -166,8 +190,8 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -178,7 +202,7 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -186,23 +210,57 @@ DEFAULTS = RetrieveTPUEmbeddingCenteredRMSPropParameters.Options()
 MERGE = RetrieveTPUEmbeddingCenteredRMSPropParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_centered_rms_prop_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingCenteredRMSPropParameters:
-    """`RetrieveTPUEmbeddingCenteredRMSPropParameters.create` in the current scope,
-    with RetrieveTPUEmbeddingCenteredRMSPropParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingCenteredRMSPropParameters.create` in the
+    current scope, with RetrieveTPUEmbeddingCenteredRMSPropParameters.Options as
+    keywords.
     """
-    return RetrieveTPUEmbeddingCenteredRMSPropParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingCenteredRMSPropParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingCenteredRMSPropParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingCenteredRMSPropParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingCenteredRMSPropParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingFrequencyEstimatorParameters",
+    "RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs",
     "retrieve_tpu_embedding_frequency_estimator_parameters",
 ]
 
@@ -38,6 +51,13 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingFrequencyEstimatorParameters, as `retrieve_tpu_embedding_frequency_estimator_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    last_hit_step: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
@@ -76,10 +96,12 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "last_hit_step")
     parameters: Output[TFloat32]
     last_hit_step: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingFrequencyEstimatorParametersInputs
+    Outputs = RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingFrequencyEstimatorParameters.
@@ -138,15 +160,15 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingFrequencyEstimatorParameters = (
-            RetrieveTPUEmbeddingFrequencyEstimatorParameters()
+        op: RetrieveTPUEmbeddingFrequencyEstimatorParameters = new(
+            RetrieveTPUEmbeddingFrequencyEstimatorParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.last_hit_step = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingFrequencyEstimatorParameters",
                     None,
                     "table_id",
@@ -161,8 +183,8 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -173,7 +195,7 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -181,24 +203,57 @@ DEFAULTS = RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options()
 MERGE = RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_frequency_estimator_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingFrequencyEstimatorParameters:
-    """`RetrieveTPUEmbeddingFrequencyEstimatorParameters.create` in the current
-    scope, with RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options as
-    keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingFrequencyEstimatorParameters.create` in
+    the current scope, with
+    RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingFrequencyEstimatorParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingFrequencyEstimatorParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingFrequencyEstimatorParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingFTRLParameters",
+    "RetrieveTPUEmbeddingFTRLParametersOutputs",
     "retrieve_tpu_embedding_ftrl_parameters",
 ]
 
@@ -34,6 +47,14 @@ class RetrieveTPUEmbeddingFTRLParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingFTRLParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingFTRLParameters, as `retrieve_tpu_embedding_ftrl_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    accumulators: Output[TFloat32]
+    linears: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingFTRLParameters(Op):
@@ -78,11 +99,13 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "accumulators", "linears")
     parameters: Output[TFloat32]
     accumulators: Output[TFloat32]
     linears: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingFTRLParametersInputs
+    Outputs = RetrieveTPUEmbeddingFTRLParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingFTRLParameters.
@@ -141,13 +164,13 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingFTRLParameters = RetrieveTPUEmbeddingFTRLParameters()
+        op: RetrieveTPUEmbeddingFTRLParameters = new(RetrieveTPUEmbeddingFTRLParameters)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.accumulators, op.linears = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingFTRLParameters",
                     None,
                     "table_id",
@@ -162,8 +185,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -174,7 +197,7 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -182,23 +205,56 @@ DEFAULTS = RetrieveTPUEmbeddingFTRLParameters.Options()
 MERGE = RetrieveTPUEmbeddingFTRLParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_ftrl_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingFTRLParameters:
-    """`RetrieveTPUEmbeddingFTRLParameters.create` in the current scope, with
-    RetrieveTPUEmbeddingFTRLParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingFTRLParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingFTRLParameters.create` in the current
+    scope, with RetrieveTPUEmbeddingFTRLParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingFTRLParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingFTRLParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingFTRLParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingFTRLParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingFTRLParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingFTRLParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingFTRLParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingMDLAdagradLightParameters",
+    "RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs",
     "retrieve_tpu_embedding_mdl_adagrad_light_parameters",
 ]
 
@@ -38,6 +51,15 @@ class RetrieveTPUEmbeddingMDLAdagradLightParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingMDLAdagradLightParameters, as `retrieve_tpu_embedding_mdl_adagrad_light_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    accumulators: Output[TFloat32]
+    weights: Output[TFloat32]
+    benefits: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
@@ -76,12 +98,14 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "accumulators", "weights", "benefits")
     parameters: Output[TFloat32]
     accumulators: Output[TFloat32]
     weights: Output[TFloat32]
     benefits: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingMDLAdagradLightParametersInputs
+    Outputs = RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingMDLAdagradLightParameters.
@@ -140,15 +164,15 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingMDLAdagradLightParameters = (
-            RetrieveTPUEmbeddingMDLAdagradLightParameters()
+        op: RetrieveTPUEmbeddingMDLAdagradLightParameters = new(
+            RetrieveTPUEmbeddingMDLAdagradLightParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.accumulators, op.weights, op.benefits = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingMDLAdagradLightParameters",
                     None,
                     "table_id",
@@ -163,8 +187,8 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -175,7 +199,7 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -183,23 +207,57 @@ DEFAULTS = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options()
 MERGE = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_mdl_adagrad_light_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingMDLAdagradLightParameters:
-    """`RetrieveTPUEmbeddingMDLAdagradLightParameters.create` in the current scope,
-    with RetrieveTPUEmbeddingMDLAdagradLightParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingMDLAdagradLightParameters.create` in the
+    current scope, with RetrieveTPUEmbeddingMDLAdagradLightParameters.Options as
+    keywords.
     """
-    return RetrieveTPUEmbeddingMDLAdagradLightParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingMDLAdagradLightParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingMDLAdagradLightParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingMDLAdagradLightParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingMDLAdagradLightParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

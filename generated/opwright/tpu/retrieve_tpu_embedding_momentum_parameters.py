@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingMomentumParameters",
+    "RetrieveTPUEmbeddingMomentumParametersOutputs",
     "retrieve_tpu_embedding_momentum_parameters",
 ]
 
@@ -36,6 +49,13 @@ class RetrieveTPUEmbeddingMomentumParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingMomentumParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingMomentumParameters, as `retrieve_tpu_embedding_momentum_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    momenta: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingMomentumParameters(Op):
@@ -71,10 +91,12 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "momenta")
     parameters: Output[TFloat32]
     momenta: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingMomentumParametersInputs
+    Outputs = RetrieveTPUEmbeddingMomentumParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingMomentumParameters.
@@ -133,15 +155,15 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingMomentumParameters = (
-            RetrieveTPUEmbeddingMomentumParameters()
+        op: RetrieveTPUEmbeddingMomentumParameters = new(
+            RetrieveTPUEmbeddingMomentumParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.momenta = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingMomentumParameters",
                     None,
                     "table_id",
@@ -156,8 +178,8 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -168,7 +190,7 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -176,23 +198,56 @@ DEFAULTS = RetrieveTPUEmbeddingMomentumParameters.Options()
 MERGE = RetrieveTPUEmbeddingMomentumParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_momentum_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingMomentumParameters:
-    """`RetrieveTPUEmbeddingMomentumParameters.create` in the current scope, with
-    RetrieveTPUEmbeddingMomentumParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingMomentumParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingMomentumParameters.create` in the current
+    scope, with RetrieveTPUEmbeddingMomentumParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingMomentumParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingMomentumParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingMomentumParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingMomentumParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingMomentumParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingMomentumParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingMomentumParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingProximalYogiParameters",
+    "RetrieveTPUEmbeddingProximalYogiParametersOutputs",
     "retrieve_tpu_embedding_proximal_yogi_parameters",
 ]
 
@@ -38,6 +51,14 @@ class RetrieveTPUEmbeddingProximalYogiParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingProximalYogiParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingProximalYogiParameters, as `retrieve_tpu_embedding_proximal_yogi_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    v: Output[TFloat32]
+    m: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingProximalYogiParameters(Op):
@@ -74,11 +95,13 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "v", "m")
     parameters: Output[TFloat32]
     v: Output[TFloat32]
     m: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingProximalYogiParametersInputs
+    Outputs = RetrieveTPUEmbeddingProximalYogiParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingProximalYogiParameters.
@@ -137,15 +160,15 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingProximalYogiParameters = (
-            RetrieveTPUEmbeddingProximalYogiParameters()
+        op: RetrieveTPUEmbeddingProximalYogiParameters = new(
+            RetrieveTPUEmbeddingProximalYogiParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.v, op.m = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingProximalYogiParameters",
                     None,
                     "table_id",
@@ -160,8 +183,8 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -172,7 +195,7 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,23 +203,57 @@ DEFAULTS = RetrieveTPUEmbeddingProximalYogiParameters.Options()
 MERGE = RetrieveTPUEmbeddingProximalYogiParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_proximal_yogi_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingProximalYogiParameters:
-    """`RetrieveTPUEmbeddingProximalYogiParameters.create` in the current scope, with
-    RetrieveTPUEmbeddingProximalYogiParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingProximalYogiParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingProximalYogiParameters.create` in the
+    current scope, with RetrieveTPUEmbeddingProximalYogiParameters.Options as
+    keywords.
     """
-    return RetrieveTPUEmbeddingProximalYogiParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingProximalYogiParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingProximalYogiParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingProximalYogiParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingProximalYogiParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingProximalYogiParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingProximalYogiParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RetrieveTPUEmbeddingRMSPropParameters",
+    "RetrieveTPUEmbeddingRMSPropParametersOutputs",
     "retrieve_tpu_embedding_rms_prop_parameters",
 ]
 
@@ -36,6 +49,14 @@ class RetrieveTPUEmbeddingRMSPropParametersInputs(OpInputs):
     num_shards: int
     shard_id: int
     config: MessageBytes
+
+
+class RetrieveTPUEmbeddingRMSPropParametersOutputs(NamedTuple):
+    """Outputs of RetrieveTPUEmbeddingRMSPropParameters, as `retrieve_tpu_embedding_rms_prop_parameters` returns them."""
+
+    parameters: Output[TFloat32]
+    ms: Output[TFloat32]
+    mom: Output[TFloat32]
 
 
 class RetrieveTPUEmbeddingRMSPropParameters(Op):
@@ -75,11 +96,13 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "ms", "mom")
     parameters: Output[TFloat32]
     ms: Output[TFloat32]
     mom: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingRMSPropParametersInputs
+    Outputs = RetrieveTPUEmbeddingRMSPropParametersOutputs
 
     class Options(OpOptions):
         """Optional attributes of RetrieveTPUEmbeddingRMSPropParameters.
@@ -138,15 +161,15 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingRMSPropParameters = (
-            RetrieveTPUEmbeddingRMSPropParameters()
+        op: RetrieveTPUEmbeddingRMSPropParameters = new(
+            RetrieveTPUEmbeddingRMSPropParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters, op.ms, op.mom = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingRMSPropParameters",
                     None,
                     "table_id",
@@ -161,8 +184,8 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -173,7 +196,7 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -181,23 +204,56 @@ DEFAULTS = RetrieveTPUEmbeddingRMSPropParameters.Options()
 MERGE = RetrieveTPUEmbeddingRMSPropParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_rms_prop_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingRMSPropParameters:
-    """`RetrieveTPUEmbeddingRMSPropParameters.create` in the current scope, with
-    RetrieveTPUEmbeddingRMSPropParameters.Options as keywords.
+    **_unknown: Never,
+) -> RetrieveTPUEmbeddingRMSPropParametersOutputs:
+    """The outputs of `RetrieveTPUEmbeddingRMSPropParameters.create` in the current
+    scope, with RetrieveTPUEmbeddingRMSPropParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingRMSPropParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingRMSPropParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingRMSPropParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: RetrieveTPUEmbeddingRMSPropParametersOutputs
+    if executing_eagerly():
+        try:
+            _result = RetrieveTPUEmbeddingRMSPropParametersOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "RetrieveTPUEmbeddingRMSPropParameters",
+                    name,
+                    "table_id",
+                    table_id,
+                    "table_name",
+                    table_name,
+                    "num_shards",
+                    num_shards,
+                    "shard_id",
+                    shard_id,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingRMSPropParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

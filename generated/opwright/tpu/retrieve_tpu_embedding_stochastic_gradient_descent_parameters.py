@@ -7,19 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    as_bytes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        MessageBytes,
-        MessageLike,
-        Output,
-        StringLike,
-        TFloat32,
-    )
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output, StringLike
     from typing_extensions import Self
 
 __all__ = [
@@ -40,7 +47,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParametersInputs(OpInputs):
     config: MessageBytes
 
 
-class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
+class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]):
     """Reads a table trained by gradient descent from TPU memory.
 
     Returns one host's shard of a table, as before writing a checkpoint. Call it between
@@ -71,6 +78,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters",)
     parameters: Output[TFloat32]
     Inputs = RetrieveTPUEmbeddingStochasticGradientDescentParametersInputs
@@ -116,9 +124,6 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
     def inputs(self) -> RetrieveTPUEmbeddingStochasticGradientDescentParametersInputs:
         return RetrieveTPUEmbeddingStochasticGradientDescentParametersInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.parameters
-
     @staticmethod
     def create(
         scope: Scope, num_shards: int, shard_id: int, *options: Options
@@ -136,15 +141,15 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RetrieveTPUEmbeddingStochasticGradientDescentParameters = (
-            RetrieveTPUEmbeddingStochasticGradientDescentParameters()
+        op: RetrieveTPUEmbeddingStochasticGradientDescentParameters = new(
+            RetrieveTPUEmbeddingStochasticGradientDescentParameters
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.parameters = execute(
-                    context._context,
+                    context[CURRENT],
                     "RetrieveTPUEmbeddingStochasticGradientDescentParameters",
                     None,
                     "table_id",
@@ -159,8 +164,8 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -171,7 +176,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(Op):
                 "shard_id": shard_id,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -179,24 +184,56 @@ DEFAULTS = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options()
 MERGE = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
+@explained
 def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
     num_shards: int,
     shard_id: int,
     *,
-    table_id: int = default(-1),
-    table_name: StringLike = default(""),
-    config: MessageLike = default(""),
+    table_id: int = -1,
+    table_name: StringLike = "",
+    config: MessageLike = "",
     name: str | None = None,
-) -> RetrieveTPUEmbeddingStochasticGradientDescentParameters:
-    """`RetrieveTPUEmbeddingStochasticGradientDescentParameters.create` in the
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`parameters` of
+    `RetrieveTPUEmbeddingStochasticGradientDescentParameters.create` in the
     current scope, with
     RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options as keywords.
     """
-    return RetrieveTPUEmbeddingStochasticGradientDescentParameters.create(
-        Scope.current(name),
-        num_shards,
-        shard_id,
-        RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options(
-            table_id=table_id, table_name=table_name, config=config
-        ),
+    if _unknown:
+        raise RetrieveTPUEmbeddingStochasticGradientDescentParameters._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RetrieveTPUEmbeddingStochasticGradientDescentParameters",
+                name,
+                "table_id",
+                table_id,
+                "table_name",
+                table_name,
+                "num_shards",
+                num_shards,
+                "shard_id",
+                shard_id,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RetrieveTPUEmbeddingStochasticGradientDescentParameters._call(
+        name,
+        (),
+        {
+            "table_id": table_id,
+            "table_name": table_name,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

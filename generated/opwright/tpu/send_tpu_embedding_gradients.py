@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         TFloat32,
     )
@@ -55,6 +66,7 @@ class SendTPUEmbeddingGradients(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = SendTPUEmbeddingGradientsInputs
 
@@ -85,12 +97,12 @@ class SendTPUEmbeddingGradients(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SendTPUEmbeddingGradients = SendTPUEmbeddingGradients()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SendTPUEmbeddingGradients = new(SendTPUEmbeddingGradients)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "SendTPUEmbeddingGradients",
                     None,
                     inputs,
@@ -99,19 +111,44 @@ class SendTPUEmbeddingGradients(Op):
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs, learning_rates), {"config": config}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (inputs, learning_rates), {"config": config}, fast_path_error
+        )
 
 
+@explained
 def send_tpu_embedding_gradients(
     inputs: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],
     config: MessageLike,
     *,
     name: str | None = None,
-) -> SendTPUEmbeddingGradients:
-    """`SendTPUEmbeddingGradients.create` in the current scope."""
-    return SendTPUEmbeddingGradients.create(
-        Scope.current(name), inputs, learning_rates, config
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `SendTPUEmbeddingGradients.create`
+    in the current scope.
+    """
+    if _unknown:
+        raise SendTPUEmbeddingGradients._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SendTPUEmbeddingGradients",
+                name,
+                inputs,
+                learning_rates,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SendTPUEmbeddingGradients._call(
+        name, (inputs, learning_rates), {"config": config}, fast_path_error
     )
+    return _result

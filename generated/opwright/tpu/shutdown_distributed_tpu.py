@@ -3,10 +3,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
+
+if TYPE_CHECKING:
+    from opwright_runtime.gencode import Operation
 
 __all__ = ["ShutdownDistributedTPU", "shutdown_distributed_tpu"]
 
@@ -27,6 +41,7 @@ class ShutdownDistributedTPU(Op):
     """
 
     OP_NAME = "ShutdownDistributedTPU"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = ShutdownDistributedTPUInputs
 
@@ -44,17 +59,33 @@ class ShutdownDistributedTPU(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShutdownDistributedTPU = ShutdownDistributedTPU()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "ShutdownDistributedTPU", None)
+        op: ShutdownDistributedTPU = new(ShutdownDistributedTPU)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "ShutdownDistributedTPU", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def shutdown_distributed_tpu(*, name: str | None = None) -> ShutdownDistributedTPU:
-    """`ShutdownDistributedTPU.create` in the current scope."""
-    return ShutdownDistributedTPU.create(Scope.current(name))
+@explained
+def shutdown_distributed_tpu(
+    *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ShutdownDistributedTPU.create` in
+    the current scope.
+    """
+    if _unknown:
+        raise ShutdownDistributedTPU._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ShutdownDistributedTPU", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShutdownDistributedTPU._call(name, (), {}, fast_path_error)
+    return _result

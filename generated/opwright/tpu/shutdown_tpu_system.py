@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TBool
+    from opwright_runtime.gencode import Output
 
 __all__ = ["ShutdownTPUSystem", "shutdown_tpu_system"]
 
@@ -19,7 +30,7 @@ class ShutdownTPUSystemInputs(OpInputs):
     """Inputs and attributes of ShutdownTPUSystem in a graph."""
 
 
-class ShutdownTPUSystem(Op):
+class ShutdownTPUSystem(TensorOp[TBool]):
     """Shuts the TPU system down, and says whether there was one.
 
     Does as ShutdownDistributedTPU does: programs are gone, and embedding tables with
@@ -32,6 +43,7 @@ class ShutdownTPUSystem(Op):
     """
 
     OP_NAME = "ShutdownTPUSystem"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("success",)
     success: Output[TBool]
     Inputs = ShutdownTPUSystemInputs
@@ -39,9 +51,6 @@ class ShutdownTPUSystem(Op):
     @property
     def inputs(self) -> ShutdownTPUSystemInputs:
         return ShutdownTPUSystemInputs(self)
-
-    def as_output(self) -> Output[TBool]:
-        return self.success
 
     @staticmethod
     def create(scope: Scope) -> ShutdownTPUSystem:
@@ -53,17 +62,29 @@ class ShutdownTPUSystem(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ShutdownTPUSystem = ShutdownTPUSystem()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.success = execute(context._context, "ShutdownTPUSystem", None)
+        op: ShutdownTPUSystem = new(ShutdownTPUSystem)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.success = execute(context[CURRENT], "ShutdownTPUSystem", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def shutdown_tpu_system(*, name: str | None = None) -> ShutdownTPUSystem:
-    """`ShutdownTPUSystem.create` in the current scope."""
-    return ShutdownTPUSystem.create(Scope.current(name))
+@explained
+def shutdown_tpu_system(*, name: str | None = None, **_unknown: Never) -> Output[TBool]:
+    """`success` of `ShutdownTPUSystem.create` in the current scope."""
+    if _unknown:
+        raise ShutdownTPUSystem._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "ShutdownTPUSystem", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ShutdownTPUSystem._call(name, (), {}, fast_path_error)
+    return _result

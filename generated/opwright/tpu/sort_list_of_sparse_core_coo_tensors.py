@@ -7,16 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
 
-__all__ = ["SortListOfSparseCoreCooTensors", "sort_list_of_sparse_core_coo_tensors"]
+__all__ = [
+    "SortListOfSparseCoreCooTensors",
+    "SortListOfSparseCoreCooTensorsOutputs",
+    "sort_list_of_sparse_core_coo_tensors",
+]
 
 
 class SortListOfSparseCoreCooTensorsInputs(OpInputs):
@@ -35,6 +49,15 @@ class SortListOfSparseCoreCooTensorsInputs(OpInputs):
     max_unique_ids_per_sparse_core: int
     table_name: StringLike
     N: int
+
+
+class SortListOfSparseCoreCooTensorsOutputs(NamedTuple):
+    """Outputs of SortListOfSparseCoreCooTensors, as `sort_list_of_sparse_core_coo_tensors` returns them."""
+
+    sorted_row_ids: Output[TInt32]
+    sorted_col_ids: Output[TInt32]
+    sorted_gains: Output[TFloat32]
+    id_counts: Output[TInt32]
 
 
 class SortListOfSparseCoreCooTensors(Op):
@@ -66,12 +89,14 @@ class SortListOfSparseCoreCooTensors(Op):
     """
 
     OP_NAME = "SortListOfSparseCoreCooTensors"
+    NATIVE = ("CPU",)
     __slots__ = ("sorted_row_ids", "sorted_col_ids", "sorted_gains", "id_counts")
     sorted_row_ids: Output[TInt32]
     sorted_col_ids: Output[TInt32]
     sorted_gains: Output[TFloat32]
     id_counts: Output[TInt32]
     Inputs = SortListOfSparseCoreCooTensorsInputs
+    Outputs = SortListOfSparseCoreCooTensorsOutputs
 
     @property
     def inputs(self) -> SortListOfSparseCoreCooTensorsInputs:
@@ -120,13 +145,13 @@ class SortListOfSparseCoreCooTensors(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SortListOfSparseCoreCooTensors = SortListOfSparseCoreCooTensors()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SortListOfSparseCoreCooTensors = new(SortListOfSparseCoreCooTensors)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sorted_row_ids, op.sorted_col_ids, op.sorted_gains, op.id_counts = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "SortListOfSparseCoreCooTensors",
                         None,
                         row_ids_list,
@@ -153,8 +178,8 @@ class SortListOfSparseCoreCooTensors(Op):
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (row_ids_list, col_ids_list, gains_list),
@@ -169,10 +194,11 @@ class SortListOfSparseCoreCooTensors(Op):
                 "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
                 "table_name": table_name,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sort_list_of_sparse_core_coo_tensors(
     row_ids_list: Sequence[Operand[TInt32]],
     col_ids_list: Sequence[Operand[TInt32]],
@@ -188,20 +214,60 @@ def sort_list_of_sparse_core_coo_tensors(
     table_name: StringLike,
     *,
     name: str | None = None,
-) -> SortListOfSparseCoreCooTensors:
-    """`SortListOfSparseCoreCooTensors.create` in the current scope."""
-    return SortListOfSparseCoreCooTensors.create(
-        Scope.current(name),
-        row_ids_list,
-        col_ids_list,
-        gains_list,
-        sample_count_list,
-        col_offset_list,
-        num_replica,
-        table_vocab_size,
-        feature_width,
-        num_sc_per_chip,
-        max_ids_per_sparse_core,
-        max_unique_ids_per_sparse_core,
-        table_name,
+    **_unknown: Never,
+) -> SortListOfSparseCoreCooTensorsOutputs:
+    """The outputs of `SortListOfSparseCoreCooTensors.create` in the current scope."""
+    if _unknown:
+        raise SortListOfSparseCoreCooTensors._unknown(_unknown)
+    fast_path_error = None
+    _result: SortListOfSparseCoreCooTensorsOutputs
+    if executing_eagerly():
+        try:
+            _result = SortListOfSparseCoreCooTensorsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SortListOfSparseCoreCooTensors",
+                    name,
+                    row_ids_list,
+                    col_ids_list,
+                    gains_list,
+                    "sample_count_list",
+                    sample_count_list,
+                    "col_offset_list",
+                    col_offset_list,
+                    "num_replica",
+                    num_replica,
+                    "table_vocab_size",
+                    table_vocab_size,
+                    "feature_width",
+                    feature_width,
+                    "num_sc_per_chip",
+                    num_sc_per_chip,
+                    "max_ids_per_sparse_core",
+                    max_ids_per_sparse_core,
+                    "max_unique_ids_per_sparse_core",
+                    max_unique_ids_per_sparse_core,
+                    "table_name",
+                    table_name,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SortListOfSparseCoreCooTensors._call(
+        name,
+        (row_ids_list, col_ids_list, gains_list),
+        {
+            "sample_count_list": sample_count_list,
+            "col_offset_list": col_offset_list,
+            "num_replica": num_replica,
+            "table_vocab_size": table_vocab_size,
+            "feature_width": feature_width,
+            "num_sc_per_chip": num_sc_per_chip,
+            "max_ids_per_sparse_core": max_ids_per_sparse_core,
+            "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
+            "table_name": table_name,
+        },
+        fast_path_error,
     )
+    return _result

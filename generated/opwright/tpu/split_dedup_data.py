@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_bytes,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -32,7 +43,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["SplitDedupData", "split_dedup_data"]
+__all__ = ["SplitDedupData", "SplitDedupDataOutputs", "split_dedup_data"]
 
 IntegerType = TypeVar(
     "IntegerType", bound="TIndex | TUint32 | TUint64", default="AnyDType"
@@ -56,6 +67,13 @@ class SplitDedupDataInputs(OpInputs):
     float_type: DType
     tuple_mask: StringLike
     config: MessageBytes
+
+
+class SplitDedupDataOutputs(NamedTuple, Generic[IntegerType, FloatType]):
+    """Outputs of SplitDedupData, as `split_dedup_data` returns them."""
+
+    integer_tensor: Output[IntegerType]
+    float_tensor: Output[FloatType]
 
 
 class SplitDedupData(Op, Generic[IntegerType, FloatType]):
@@ -90,10 +108,12 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("integer_tensor", "float_tensor")
     integer_tensor: Output[IntegerType]
     float_tensor: Output[FloatType]
     Inputs = SplitDedupDataInputs
+    Outputs = SplitDedupDataOutputs
 
     class Options(OpOptions):
         """Optional attributes of SplitDedupData.
@@ -147,13 +167,13 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SplitDedupData[UIntegerType, UFloatType] = SplitDedupData()
+        op: SplitDedupData[UIntegerType, UFloatType] = new(SplitDedupData)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.integer_tensor, op.float_tensor = execute(
-                    context._context,
+                    context[CURRENT],
                     "SplitDedupData",
                     None,
                     input,
@@ -167,8 +187,8 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
                     opts.config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -178,7 +198,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
                 "tuple_mask": tuple_mask,
                 "config": opts.config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -186,23 +206,54 @@ DEFAULTS = SplitDedupData.Options()
 MERGE = SplitDedupData.Options.merge
 
 
+@explained
 def split_dedup_data(
     input: TensorOperand[TVariant],
     integer_type: type[UIntegerType] | DTypeLike,
     float_type: type[UFloatType] | DTypeLike,
     tuple_mask: StringLike,
     *,
-    config: MessageLike = default(""),
+    config: MessageLike = "",
     name: str | None = None,
-) -> SplitDedupData[UIntegerType, UFloatType]:
-    """`SplitDedupData.create` in the current scope, with SplitDedupData.Options as
-    keywords.
+    **_unknown: Never,
+) -> SplitDedupDataOutputs[UIntegerType, UFloatType]:
+    """The outputs of `SplitDedupData.create` in the current scope, with
+    SplitDedupData.Options as keywords.
     """
-    return SplitDedupData.create(
-        Scope.current(name),
-        input,
-        integer_type,
-        float_type,
-        tuple_mask,
-        SplitDedupData.Options(config=config),
+    if _unknown:
+        raise SplitDedupData._unknown(_unknown)
+    fast_path_error = None
+    _result: SplitDedupDataOutputs[UIntegerType, UFloatType]
+    if executing_eagerly():
+        try:
+            _result = SplitDedupDataOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SplitDedupData",
+                    name,
+                    input,
+                    "integer_type",
+                    as_dtype(integer_type),
+                    "float_type",
+                    as_dtype(float_type),
+                    "tuple_mask",
+                    tuple_mask,
+                    "config",
+                    as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SplitDedupData._call(
+        name,
+        (input,),
+        {
+            "integer_type": integer_type,
+            "float_type": float_type,
+            "tuple_mask": tuple_mask,
+            "config": config,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TInt32, TString
+    from opwright_runtime.gencode import (
+        Operand,
+        Operation,
+        Output,
+        StringLike,
+        StringOperand,
+        TInt32,
+        TString,
+    )
 
 __all__ = ["StoreMinibatchStatisticsInFdo", "store_minibatch_statistics_in_fdo"]
 
@@ -50,7 +68,7 @@ class StoreMinibatchStatisticsInFdo(Op):
     @staticmethod
     def create(
         scope: Scope,
-        program_key: Operand[TString],
+        program_key: StringOperand,
         max_ids: Operand[TInt32],
         max_uniques: Operand[TInt32],
         sample_count: int,
@@ -77,12 +95,12 @@ class StoreMinibatchStatisticsInFdo(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: StoreMinibatchStatisticsInFdo = StoreMinibatchStatisticsInFdo()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: StoreMinibatchStatisticsInFdo = new(StoreMinibatchStatisticsInFdo)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "StoreMinibatchStatisticsInFdo",
                     None,
                     program_key,
@@ -102,8 +120,8 @@ class StoreMinibatchStatisticsInFdo(Op):
                     mini_batch_splits,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (program_key, max_ids, max_uniques),
@@ -115,12 +133,13 @@ class StoreMinibatchStatisticsInFdo(Op):
                 "table_name": table_name,
                 "mini_batch_splits": mini_batch_splits,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def store_minibatch_statistics_in_fdo(
-    program_key: Operand[TString],
+    program_key: StringOperand,
     max_ids: Operand[TInt32],
     max_uniques: Operand[TInt32],
     sample_count: int,
@@ -131,17 +150,51 @@ def store_minibatch_statistics_in_fdo(
     mini_batch_splits: StringLike,
     *,
     name: str | None = None,
-) -> StoreMinibatchStatisticsInFdo:
-    """`StoreMinibatchStatisticsInFdo.create` in the current scope."""
-    return StoreMinibatchStatisticsInFdo.create(
-        Scope.current(name),
-        program_key,
-        max_ids,
-        max_uniques,
-        sample_count,
-        num_replica,
-        feature_width,
-        num_sc_per_chip,
-        table_name,
-        mini_batch_splits,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `StoreMinibatchStatisticsInFdo.create` in the current scope.
+    """
+    if _unknown:
+        raise StoreMinibatchStatisticsInFdo._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "StoreMinibatchStatisticsInFdo",
+                name,
+                program_key,
+                max_ids,
+                max_uniques,
+                "sample_count",
+                sample_count,
+                "num_replica",
+                num_replica,
+                "feature_width",
+                feature_width,
+                "num_sc_per_chip",
+                num_sc_per_chip,
+                "table_name",
+                table_name,
+                "mini_batch_splits",
+                mini_batch_splits,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = StoreMinibatchStatisticsInFdo._call(
+        name,
+        (program_key, max_ids, max_uniques),
+        {
+            "sample_count": sample_count,
+            "num_replica": num_replica,
+            "feature_width": feature_width,
+            "num_sc_per_chip": num_sc_per_chip,
+            "table_name": table_name,
+            "mini_batch_splits": mini_batch_splits,
+        },
+        fast_path_error,
     )
+    return _result

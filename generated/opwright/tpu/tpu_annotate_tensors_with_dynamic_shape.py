@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output
 
 __all__ = [
     "TPUAnnotateTensorsWithDynamicShape",
@@ -49,7 +59,7 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
 
     @staticmethod
     def create(
-        scope: Scope, tensors: Sequence[Operand[AnyDType]]
+        scope: Scope, tensors: Sequence[AnyOperand[AnyDType]]
     ) -> TPUAnnotateTensorsWithDynamicShape:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -60,24 +70,45 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUAnnotateTensorsWithDynamicShape = TPUAnnotateTensorsWithDynamicShape()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUAnnotateTensorsWithDynamicShape = new(TPUAnnotateTensorsWithDynamicShape)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.tpu_tensors = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUAnnotateTensorsWithDynamicShape",
                     None,
                     tensors,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensors,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tensors,), {}, fast_path_error)
 
 
+@explained
 def tpu_annotate_tensors_with_dynamic_shape(
-    tensors: Sequence[Operand[AnyDType]], *, name: str | None = None
-) -> TPUAnnotateTensorsWithDynamicShape:
-    """`TPUAnnotateTensorsWithDynamicShape.create` in the current scope."""
-    return TPUAnnotateTensorsWithDynamicShape.create(Scope.current(name), tensors)
+    tensors: Sequence[AnyOperand[AnyDType]],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`tpu_tensors` of `TPUAnnotateTensorsWithDynamicShape.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise TPUAnnotateTensorsWithDynamicShape._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "TPUAnnotateTensorsWithDynamicShape", name, tensors
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUAnnotateTensorsWithDynamicShape._call(
+        name, (tensors,), {}, fast_path_error
+    )
+    return _result

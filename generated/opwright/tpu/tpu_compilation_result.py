@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString
+    from opwright_runtime.gencode import Output
 
 __all__ = ["TPUCompilationResult", "tpu_compilation_result"]
 
@@ -19,7 +30,7 @@ class TPUCompilationResultInputs(OpInputs):
     """Inputs and attributes of TPUCompilationResult in a graph."""
 
 
-class TPUCompilationResult(Op):
+class TPUCompilationResult(TensorOp[TString]):
     """TensorFlow's `TPUCompilationResult`: no inputs -> `output`.
 
     TensorFlow's own text: `TPUCompilationResult.tensorflow_doc()`.
@@ -37,9 +48,6 @@ class TPUCompilationResult(Op):
     def inputs(self) -> TPUCompilationResultInputs:
         return TPUCompilationResultInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope) -> TPUCompilationResult:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -50,17 +58,31 @@ class TPUCompilationResult(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUCompilationResult = TPUCompilationResult()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "TPUCompilationResult", None)
+        op: TPUCompilationResult = new(TPUCompilationResult)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "TPUCompilationResult", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def tpu_compilation_result(*, name: str | None = None) -> TPUCompilationResult:
-    """`TPUCompilationResult.create` in the current scope."""
-    return TPUCompilationResult.create(Scope.current(name))
+@explained
+def tpu_compilation_result(
+    *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`output` of `TPUCompilationResult.create` in the current scope."""
+    if _unknown:
+        raise TPUCompilationResult._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "TPUCompilationResult", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUCompilationResult._call(name, (), {}, fast_path_error)
+    return _result

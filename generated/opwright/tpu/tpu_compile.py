@@ -5,15 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
         TString,
     )
 
-__all__ = ["TPUCompile", "tpu_compile"]
+__all__ = ["TPUCompile", "TPUCompileOutputs", "tpu_compile"]
 
 
 class TPUCompileInputs(OpInputs):
@@ -37,6 +48,14 @@ class TPUCompileInputs(OpInputs):
     metadata: StringLike
     NumDynamicShapes: int
     Tguaranteed_constants: tuple[DType, ...]
+
+
+class TPUCompileOutputs(NamedTuple):
+    """Outputs of TPUCompile, as `tpu_compile` returns them."""
+
+    compilation_status: Output[TString]
+    program: list[Output[TString]]
+    may_modify_variables: list[Output[TBool]]
 
 
 class TPUCompile(Op):
@@ -59,6 +78,7 @@ class TPUCompile(Op):
     program: list[Output[TString]]
     may_modify_variables: list[Output[TBool]]
     Inputs = TPUCompileInputs
+    Outputs = TPUCompileOutputs
 
     @property
     def inputs(self) -> TPUCompileInputs:
@@ -68,7 +88,7 @@ class TPUCompile(Op):
     def create(
         scope: Scope,
         dynamic_shapes: Sequence[Operand[TInt64]],
-        guaranteed_constants: Sequence[Operand[AnyDType]],
+        guaranteed_constants: Sequence[AnyOperand[AnyDType]],
         num_computations: int,
         function: FunctionLike,
         metadata: StringLike,
@@ -86,12 +106,12 @@ class TPUCompile(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUCompile = TPUCompile()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUCompile = new(TPUCompile)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.compilation_status, op.program, op.may_modify_variables = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUCompile",
                     None,
                     dynamic_shapes,
@@ -104,8 +124,8 @@ class TPUCompile(Op):
                     metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (dynamic_shapes, guaranteed_constants),
@@ -114,25 +134,54 @@ class TPUCompile(Op):
                 "function": function,
                 "metadata": metadata,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def tpu_compile(
     dynamic_shapes: Sequence[Operand[TInt64]],
-    guaranteed_constants: Sequence[Operand[AnyDType]],
+    guaranteed_constants: Sequence[AnyOperand[AnyDType]],
     num_computations: int,
     function: FunctionLike,
     metadata: StringLike,
     *,
     name: str | None = None,
-) -> TPUCompile:
-    """`TPUCompile.create` in the current scope."""
-    return TPUCompile.create(
-        Scope.current(name),
-        dynamic_shapes,
-        guaranteed_constants,
-        num_computations,
-        function,
-        metadata,
+    **_unknown: Never,
+) -> TPUCompileOutputs:
+    """The outputs of `TPUCompile.create` in the current scope."""
+    if _unknown:
+        raise TPUCompile._unknown(_unknown)
+    fast_path_error = None
+    _result: TPUCompileOutputs
+    if executing_eagerly():
+        try:
+            _result = TPUCompileOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "TPUCompile",
+                    name,
+                    dynamic_shapes,
+                    guaranteed_constants,
+                    "num_computations",
+                    num_computations,
+                    "function",
+                    function,
+                    "metadata",
+                    metadata,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUCompile._call(
+        name,
+        (dynamic_shapes, guaranteed_constants),
+        {
+            "num_computations": num_computations,
+            "function": function,
+            "metadata": metadata,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Operation, Output, StringOperand, TString
 
 __all__ = ["TPUCompileSucceededAssert", "tpu_compile_succeeded_assert"]
 
@@ -39,7 +49,7 @@ class TPUCompileSucceededAssert(Op):
 
     @staticmethod
     def create(
-        scope: Scope, compilation_status: Operand[TString]
+        scope: Scope, compilation_status: StringOperand
     ) -> TPUCompileSucceededAssert:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -50,24 +60,42 @@ class TPUCompileSucceededAssert(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUCompileSucceededAssert = TPUCompileSucceededAssert()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUCompileSucceededAssert = new(TPUCompileSucceededAssert)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUCompileSucceededAssert",
                     None,
                     compilation_status,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (compilation_status,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (compilation_status,), {}, fast_path_error)
 
 
+@explained
 def tpu_compile_succeeded_assert(
-    compilation_status: Operand[TString], *, name: str | None = None
-) -> TPUCompileSucceededAssert:
-    """`TPUCompileSucceededAssert.create` in the current scope."""
-    return TPUCompileSucceededAssert.create(Scope.current(name), compilation_status)
+    compilation_status: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `TPUCompileSucceededAssert.create`
+    in the current scope.
+    """
+    if _unknown:
+        raise TPUCompileSucceededAssert._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "TPUCompileSucceededAssert", name, compilation_status
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUCompileSucceededAssert._call(
+        name, (compilation_status,), {}, fast_path_error
+    )
+    return _result

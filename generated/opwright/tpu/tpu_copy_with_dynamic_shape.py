@@ -5,14 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt32,
+    )
 
 __all__ = ["TPUCopyWithDynamicShape", "tpu_copy_with_dynamic_shape"]
 
@@ -50,7 +67,7 @@ class TPUCopyWithDynamicShape(Op):
     @staticmethod
     def create(
         scope: Scope,
-        tensors: Sequence[Operand[AnyDType]],
+        tensors: Sequence[AnyOperand[AnyDType]],
         unpadded_sizes: Sequence[Operand[TInt32]],
     ) -> TPUCopyWithDynamicShape:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -63,28 +80,49 @@ class TPUCopyWithDynamicShape(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUCopyWithDynamicShape = TPUCopyWithDynamicShape()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUCopyWithDynamicShape = new(TPUCopyWithDynamicShape)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.tpu_tensors = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUCopyWithDynamicShape",
                     None,
                     tensors,
                     unpadded_sizes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensors, unpadded_sizes), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tensors, unpadded_sizes), {}, fast_path_error)
 
 
+@explained
 def tpu_copy_with_dynamic_shape(
-    tensors: Sequence[Operand[AnyDType]],
+    tensors: Sequence[AnyOperand[AnyDType]],
     unpadded_sizes: Sequence[Operand[TInt32]],
     *,
     name: str | None = None,
-) -> TPUCopyWithDynamicShape:
-    """`TPUCopyWithDynamicShape.create` in the current scope."""
-    return TPUCopyWithDynamicShape.create(Scope.current(name), tensors, unpadded_sizes)
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`tpu_tensors` of `TPUCopyWithDynamicShape.create` in the current scope."""
+    if _unknown:
+        raise TPUCopyWithDynamicShape._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUCopyWithDynamicShape",
+                name,
+                tensors,
+                unpadded_sizes,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUCopyWithDynamicShape._call(
+        name, (tensors, unpadded_sizes), {}, fast_path_error
+    )
+    return _result

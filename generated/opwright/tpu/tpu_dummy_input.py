@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -36,7 +46,7 @@ class TPUDummyInputInputs(OpInputs):
     shape: TensorShape
 
 
-class TPUDummyInput(Op, Generic[Dtype]):
+class TPUDummyInput(TensorOp[Dtype]):
     """TensorFlow's `TPUDummyInput`: no inputs -> `output`.
 
     TensorFlow's own text: `TPUDummyInput.tensorflow_doc()`.
@@ -58,9 +68,6 @@ class TPUDummyInput(Op, Generic[Dtype]):
     def inputs(self) -> TPUDummyInputInputs:
         return TPUDummyInputInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
@@ -75,27 +82,53 @@ class TPUDummyInput(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUDummyInput[UDtype] = TPUDummyInput()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUDummyInput[UDtype] = new(TPUDummyInput)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUDummyInput",
                     None,
                     "dtype",
                     as_dtype(dtype),
                     "shape",
-                    shape,
+                    as_shape(shape),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"dtype": dtype, "shape": shape}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"dtype": dtype, "shape": shape}, fast_path_error)
 
 
+@explained
 def tpu_dummy_input(
-    dtype: type[UDtype] | DTypeLike, shape: ShapeLike, *, name: str | None = None
-) -> TPUDummyInput[UDtype]:
-    """`TPUDummyInput.create` in the current scope."""
-    return TPUDummyInput.create(Scope.current(name), dtype, shape)
+    dtype: type[UDtype] | DTypeLike,
+    shape: ShapeLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `TPUDummyInput.create` in the current scope."""
+    if _unknown:
+        raise TPUDummyInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUDummyInput",
+                name,
+                "dtype",
+                as_dtype(dtype),
+                "shape",
+                as_shape(shape),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUDummyInput._call(
+        name, (), {"dtype": dtype, "shape": shape}, fast_path_error
+    )
+    return _result

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["TPUEmbeddingActivations", "tpu_embedding_activations"]
 
@@ -26,7 +37,7 @@ class TPUEmbeddingActivationsInputs(OpInputs):
     lookup_id: int
 
 
-class TPUEmbeddingActivations(Op):
+class TPUEmbeddingActivations(TensorOp[TFloat32]):
     """Ties activations to a variable, so that they have a gradient.
 
     Returns `sliced_activations` as they are. Its use is that a graph then has a path
@@ -40,6 +51,7 @@ class TPUEmbeddingActivations(Op):
     """
 
     OP_NAME = "TPUEmbeddingActivations"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("output",)
     output: Output[TFloat32]
     Inputs = TPUEmbeddingActivationsInputs
@@ -47,9 +59,6 @@ class TPUEmbeddingActivations(Op):
     @property
     def inputs(self) -> TPUEmbeddingActivationsInputs:
         return TPUEmbeddingActivationsInputs(self)
-
-    def as_output(self) -> Output[TFloat32]:
-        return self.output
 
     @staticmethod
     def create(
@@ -75,12 +84,12 @@ class TPUEmbeddingActivations(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUEmbeddingActivations = TPUEmbeddingActivations()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUEmbeddingActivations = new(TPUEmbeddingActivations)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUEmbeddingActivations",
                     None,
                     embedding_variable,
@@ -91,16 +100,17 @@ class TPUEmbeddingActivations(Op):
                     lookup_id,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (embedding_variable, sliced_activations),
             {"table_id": table_id, "lookup_id": lookup_id},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def tpu_embedding_activations(
     embedding_variable: Operand[TFloat32],
     sliced_activations: Operand[TFloat32],
@@ -108,8 +118,33 @@ def tpu_embedding_activations(
     lookup_id: int,
     *,
     name: str | None = None,
-) -> TPUEmbeddingActivations:
-    """`TPUEmbeddingActivations.create` in the current scope."""
-    return TPUEmbeddingActivations.create(
-        Scope.current(name), embedding_variable, sliced_activations, table_id, lookup_id
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`output` of `TPUEmbeddingActivations.create` in the current scope."""
+    if _unknown:
+        raise TPUEmbeddingActivations._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUEmbeddingActivations",
+                name,
+                embedding_variable,
+                sliced_activations,
+                "table_id",
+                table_id,
+                "lookup_id",
+                lookup_id,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUEmbeddingActivations._call(
+        name,
+        (embedding_variable, sliced_activations),
+        {"table_id": table_id, "lookup_id": lookup_id},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
+        StringOperand,
         TString,
     )
 
@@ -57,8 +68,8 @@ class TPUExecute(Op):
     @staticmethod
     def create(
         scope: Scope,
-        args: Sequence[Operand[AnyDType]],
-        key: Operand[TString],
+        args: Sequence[AnyOperand[AnyDType]],
+        key: StringOperand,
         Tresults: Sequence[AnyDTypeLike],
     ) -> TPUExecute:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -72,12 +83,12 @@ class TPUExecute(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUExecute = TPUExecute()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUExecute = new(TPUExecute)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.results = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUExecute",
                     None,
                     args,
@@ -86,17 +97,40 @@ class TPUExecute(Op):
                     as_dtypes(Tresults),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (args, key), {"Tresults": Tresults}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (args, key), {"Tresults": Tresults}, fast_path_error)
 
 
+@explained
 def tpu_execute(
-    args: Sequence[Operand[AnyDType]],
-    key: Operand[TString],
+    args: Sequence[AnyOperand[AnyDType]],
+    key: StringOperand,
     Tresults: Sequence[AnyDTypeLike],
     *,
     name: str | None = None,
-) -> TPUExecute:
-    """`TPUExecute.create` in the current scope."""
-    return TPUExecute.create(Scope.current(name), args, key, Tresults)
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`results` of `TPUExecute.create` in the current scope."""
+    if _unknown:
+        raise TPUExecute._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUExecute",
+                name,
+                args,
+                key,
+                "Tresults",
+                as_dtypes(Tresults),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUExecute._call(
+        name, (args, key), {"Tresults": Tresults}, fast_path_error
+    )
+    return _result

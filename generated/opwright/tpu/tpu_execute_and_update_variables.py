@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
+        StringOperand,
         TString,
     )
 
@@ -59,8 +70,8 @@ class TPUExecuteAndUpdateVariables(Op):
     @staticmethod
     def create(
         scope: Scope,
-        args: Sequence[Operand[AnyDType]],
-        key: Operand[TString],
+        args: Sequence[AnyOperand[AnyDType]],
+        key: StringOperand,
         Tresults: Sequence[AnyDTypeLike],
         device_var_reads_indices: Sequence[int],
         device_var_updates_indices: Sequence[int],
@@ -78,12 +89,12 @@ class TPUExecuteAndUpdateVariables(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUExecuteAndUpdateVariables = TPUExecuteAndUpdateVariables()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUExecuteAndUpdateVariables = new(TPUExecuteAndUpdateVariables)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.results = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUExecuteAndUpdateVariables",
                     None,
                     args,
@@ -96,8 +107,8 @@ class TPUExecuteAndUpdateVariables(Op):
                     device_var_updates_indices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (args, key),
@@ -106,25 +117,52 @@ class TPUExecuteAndUpdateVariables(Op):
                 "device_var_reads_indices": device_var_reads_indices,
                 "device_var_updates_indices": device_var_updates_indices,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def tpu_execute_and_update_variables(
-    args: Sequence[Operand[AnyDType]],
-    key: Operand[TString],
+    args: Sequence[AnyOperand[AnyDType]],
+    key: StringOperand,
     Tresults: Sequence[AnyDTypeLike],
     device_var_reads_indices: Sequence[int],
     device_var_updates_indices: Sequence[int],
     *,
     name: str | None = None,
-) -> TPUExecuteAndUpdateVariables:
-    """`TPUExecuteAndUpdateVariables.create` in the current scope."""
-    return TPUExecuteAndUpdateVariables.create(
-        Scope.current(name),
-        args,
-        key,
-        Tresults,
-        device_var_reads_indices,
-        device_var_updates_indices,
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`results` of `TPUExecuteAndUpdateVariables.create` in the current scope."""
+    if _unknown:
+        raise TPUExecuteAndUpdateVariables._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUExecuteAndUpdateVariables",
+                name,
+                args,
+                key,
+                "Tresults",
+                as_dtypes(Tresults),
+                "device_var_reads_indices",
+                device_var_reads_indices,
+                "device_var_updates_indices",
+                device_var_updates_indices,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUExecuteAndUpdateVariables._call(
+        name,
+        (args, key),
+        {
+            "Tresults": Tresults,
+            "device_var_reads_indices": device_var_reads_indices,
+            "device_var_updates_indices": device_var_updates_indices,
+        },
+        fast_path_error,
     )
+    return _result

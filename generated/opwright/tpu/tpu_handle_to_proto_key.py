@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import Operand, Output, TInt64
 
 __all__ = ["TpuHandleToProtoKey", "tpu_handle_to_proto_key"]
 
@@ -21,7 +32,7 @@ class TpuHandleToProtoKeyInputs(OpInputs):
     uid: Output[TInt64]
 
 
-class TpuHandleToProtoKey(Op):
+class TpuHandleToProtoKey(TensorOp[TString]):
     """TensorFlow's `TpuHandleToProtoKey`: `uid` -> `proto_keys`.
 
     TensorFlow's own text: `TpuHandleToProtoKey.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class TpuHandleToProtoKey(Op):
     def inputs(self) -> TpuHandleToProtoKeyInputs:
         return TpuHandleToProtoKeyInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.proto_keys
-
     @staticmethod
     def create(scope: Scope, uid: Operand[TInt64]) -> TpuHandleToProtoKey:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,21 +61,33 @@ class TpuHandleToProtoKey(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TpuHandleToProtoKey = TpuHandleToProtoKey()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TpuHandleToProtoKey = new(TpuHandleToProtoKey)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.proto_keys = execute(
-                    context._context, "TpuHandleToProtoKey", None, uid
+                    context[CURRENT], "TpuHandleToProtoKey", None, uid
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (uid,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (uid,), {}, fast_path_error)
 
 
+@explained
 def tpu_handle_to_proto_key(
-    uid: Operand[TInt64], *, name: str | None = None
-) -> TpuHandleToProtoKey:
-    """`TpuHandleToProtoKey.create` in the current scope."""
-    return TpuHandleToProtoKey.create(Scope.current(name), uid)
+    uid: Operand[TInt64], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`proto_keys` of `TpuHandleToProtoKey.create` in the current scope."""
+    if _unknown:
+        raise TpuHandleToProtoKey._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "TpuHandleToProtoKey", name, uid)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TpuHandleToProtoKey._call(name, (uid,), {}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32
+    from opwright_runtime.gencode import Output
 
 __all__ = ["TPUOrdinalSelector", "tpu_ordinal_selector"]
 
@@ -19,7 +30,7 @@ class TPUOrdinalSelectorInputs(OpInputs):
     """Inputs and attributes of TPUOrdinalSelector in a graph."""
 
 
-class TPUOrdinalSelector(Op):
+class TPUOrdinalSelector(TensorOp[TInt32]):
     """TensorFlow's `TPUOrdinalSelector`: no inputs -> `device_ordinals`.
 
     TensorFlow's own text: `TPUOrdinalSelector.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class TPUOrdinalSelector(Op):
     def inputs(self) -> TPUOrdinalSelectorInputs:
         return TPUOrdinalSelectorInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.device_ordinals
-
     @staticmethod
     def create(scope: Scope) -> TPUOrdinalSelector:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -52,19 +60,33 @@ class TPUOrdinalSelector(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUOrdinalSelector = TPUOrdinalSelector()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUOrdinalSelector = new(TPUOrdinalSelector)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.device_ordinals = execute(
-                    context._context, "TPUOrdinalSelector", None
+                    context[CURRENT], "TPUOrdinalSelector", None
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def tpu_ordinal_selector(*, name: str | None = None) -> TPUOrdinalSelector:
-    """`TPUOrdinalSelector.create` in the current scope."""
-    return TPUOrdinalSelector.create(Scope.current(name))
+@explained
+def tpu_ordinal_selector(
+    *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`device_ordinals` of `TPUOrdinalSelector.create` in the current scope."""
+    if _unknown:
+        raise TPUOrdinalSelector._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "TPUOrdinalSelector", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUOrdinalSelector._call(name, (), {}, fast_path_error)
+    return _result

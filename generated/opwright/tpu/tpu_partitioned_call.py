@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -80,7 +92,7 @@ class TPUPartitionedCall(Op):
     @staticmethod
     def create(
         scope: Scope,
-        args: Sequence[Operand[AnyDType]],
+        args: Sequence[AnyOperand[AnyDType]],
         device_ordinal: Operand[TInt32],
         Tout: Sequence[AnyDTypeLike],
         f: FunctionLike,
@@ -99,13 +111,13 @@ class TPUPartitionedCall(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUPartitionedCall = TPUPartitionedCall()
+        op: TPUPartitionedCall = new(TPUPartitionedCall)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUPartitionedCall",
                     None,
                     args,
@@ -118,13 +130,13 @@ class TPUPartitionedCall(Op):
                     opts.autotuner_thresh,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (args, device_ordinal),
             {"Tout": Tout, "f": f, "autotuner_thresh": opts.autotuner_thresh},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -132,23 +144,46 @@ DEFAULTS = TPUPartitionedCall.Options()
 MERGE = TPUPartitionedCall.Options.merge
 
 
+@explained
 def tpu_partitioned_call(
-    args: Sequence[Operand[AnyDType]],
+    args: Sequence[AnyOperand[AnyDType]],
     device_ordinal: Operand[TInt32],
     Tout: Sequence[AnyDTypeLike],
     f: FunctionLike,
     *,
-    autotuner_thresh: int = default(0),
+    autotuner_thresh: int = 0,
     name: str | None = None,
-) -> TPUPartitionedCall:
-    """`TPUPartitionedCall.create` in the current scope, with
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `TPUPartitionedCall.create` in the current scope, with
     TPUPartitionedCall.Options as keywords.
     """
-    return TPUPartitionedCall.create(
-        Scope.current(name),
-        args,
-        device_ordinal,
-        Tout,
-        f,
-        TPUPartitionedCall.Options(autotuner_thresh=autotuner_thresh),
+    if _unknown:
+        raise TPUPartitionedCall._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUPartitionedCall",
+                name,
+                args,
+                device_ordinal,
+                "Tout",
+                as_dtypes(Tout),
+                "f",
+                f,
+                "autotuner_thresh",
+                autotuner_thresh,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUPartitionedCall._call(
+        name,
+        (args, device_ordinal),
+        {"Tout": Tout, "f": f, "autotuner_thresh": autotuner_thresh},
+        fast_path_error,
     )
+    return _result

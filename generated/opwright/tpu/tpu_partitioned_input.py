@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["TPUPartitionedInput", "tpu_partitioned_input"]
@@ -32,7 +42,7 @@ class TPUPartitionedInputInputs(OpInputs, Generic[U]):
     partition_dim: int
 
 
-class TPUPartitionedInput(Op, Generic[T]):
+class TPUPartitionedInput(TensorOp[T]):
     """TensorFlow's `TPUPartitionedInput`: `inputs` -> `output`.
 
     TensorFlow's own text: `TPUPartitionedInput.tensorflow_doc()`.
@@ -70,12 +80,9 @@ class TPUPartitionedInput(Op, Generic[T]):
     def inputs(self) -> TPUPartitionedInputInputs[T]:
         return TPUPartitionedInputInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[U]], *options: Options
+        scope: Scope, inputs: Sequence[AnyOperand[U]], *options: Options
     ) -> TPUPartitionedInput[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -87,13 +94,13 @@ class TPUPartitionedInput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUPartitionedInput[U] = TPUPartitionedInput()
+        op: TPUPartitionedInput[U] = new(TPUPartitionedInput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUPartitionedInput",
                     None,
                     inputs,
@@ -101,10 +108,10 @@ class TPUPartitionedInput(Op, Generic[T]):
                     opts.partition_dim,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (inputs,), {"partition_dim": opts.partition_dim}, refusal
+            scope, (inputs,), {"partition_dim": opts.partition_dim}, fast_path_error
         )
 
 
@@ -112,17 +119,35 @@ DEFAULTS = TPUPartitionedInput.Options()
 MERGE = TPUPartitionedInput.Options.merge
 
 
+@explained
 def tpu_partitioned_input(
-    inputs: Sequence[Operand[U]],
+    inputs: Sequence[AnyOperand[U]],
     *,
-    partition_dim: int = default(0),
+    partition_dim: int = 0,
     name: str | None = None,
-) -> TPUPartitionedInput[U]:
-    """`TPUPartitionedInput.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `TPUPartitionedInput.create` in the current scope, with
     TPUPartitionedInput.Options as keywords.
     """
-    return TPUPartitionedInput.create(
-        Scope.current(name),
-        inputs,
-        TPUPartitionedInput.Options(partition_dim=partition_dim),
+    if _unknown:
+        raise TPUPartitionedInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUPartitionedInput",
+                name,
+                inputs,
+                "partition_dim",
+                partition_dim,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUPartitionedInput._call(
+        name, (inputs,), {"partition_dim": partition_dim}, fast_path_error
     )
+    return _result

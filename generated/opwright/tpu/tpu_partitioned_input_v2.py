@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["TPUPartitionedInputV2", "tpu_partitioned_input_v2"]
@@ -33,7 +44,7 @@ class TPUPartitionedInputV2Inputs(OpInputs, Generic[U]):
     is_packed: bool
 
 
-class TPUPartitionedInputV2(Op, Generic[T]):
+class TPUPartitionedInputV2(TensorOp[T]):
     """TensorFlow's `TPUPartitionedInputV2`: `inputs` -> `output`.
 
     TensorFlow's own text: `TPUPartitionedInputV2.tensorflow_doc()`.
@@ -71,13 +82,10 @@ class TPUPartitionedInputV2(Op, Generic[T]):
     def inputs(self) -> TPUPartitionedInputV2Inputs[T]:
         return TPUPartitionedInputV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[U]],
+        inputs: Sequence[AnyOperand[U]],
         partition_dims: Sequence[int],
         *options: Options,
     ) -> TPUPartitionedInputV2[U]:
@@ -92,13 +100,13 @@ class TPUPartitionedInputV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUPartitionedInputV2[U] = TPUPartitionedInputV2()
+        op: TPUPartitionedInputV2[U] = new(TPUPartitionedInputV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUPartitionedInputV2",
                     None,
                     inputs,
@@ -108,13 +116,13 @@ class TPUPartitionedInputV2(Op, Generic[T]):
                     opts.is_packed,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
             {"partition_dims": partition_dims, "is_packed": opts.is_packed},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -122,19 +130,41 @@ DEFAULTS = TPUPartitionedInputV2.Options()
 MERGE = TPUPartitionedInputV2.Options.merge
 
 
+@explained
 def tpu_partitioned_input_v2(
-    inputs: Sequence[Operand[U]],
+    inputs: Sequence[AnyOperand[U]],
     partition_dims: Sequence[int],
     *,
-    is_packed: bool = default(False),
+    is_packed: bool = False,
     name: str | None = None,
-) -> TPUPartitionedInputV2[U]:
-    """`TPUPartitionedInputV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `TPUPartitionedInputV2.create` in the current scope, with
     TPUPartitionedInputV2.Options as keywords.
     """
-    return TPUPartitionedInputV2.create(
-        Scope.current(name),
-        inputs,
-        partition_dims,
-        TPUPartitionedInputV2.Options(is_packed=is_packed),
+    if _unknown:
+        raise TPUPartitionedInputV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUPartitionedInputV2",
+                name,
+                inputs,
+                "partition_dims",
+                partition_dims,
+                "is_packed",
+                flags[is_packed],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUPartitionedInputV2._call(
+        name,
+        (inputs,),
+        {"partition_dims": partition_dims, "is_packed": is_packed},
+        fast_path_error,
     )
+    return _result

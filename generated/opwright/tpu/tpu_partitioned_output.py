@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["TPUPartitionedOutput", "tpu_partitioned_output"]
@@ -70,7 +80,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Operand[U], num_splits: int, *options: Options
+        scope: Scope, inputs: AnyOperand[U], num_splits: int, *options: Options
     ) -> TPUPartitionedOutput[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -83,13 +93,13 @@ class TPUPartitionedOutput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUPartitionedOutput[U] = TPUPartitionedOutput()
+        op: TPUPartitionedOutput[U] = new(TPUPartitionedOutput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUPartitionedOutput",
                     None,
                     inputs,
@@ -99,13 +109,13 @@ class TPUPartitionedOutput(Op, Generic[T]):
                     opts.partition_dim,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
             {"num_splits": num_splits, "partition_dim": opts.partition_dim},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,19 +123,41 @@ DEFAULTS = TPUPartitionedOutput.Options()
 MERGE = TPUPartitionedOutput.Options.merge
 
 
+@explained
 def tpu_partitioned_output(
-    inputs: Operand[U],
+    inputs: AnyOperand[U],
     num_splits: int,
     *,
-    partition_dim: int = default(0),
+    partition_dim: int = 0,
     name: str | None = None,
-) -> TPUPartitionedOutput[U]:
-    """`TPUPartitionedOutput.create` in the current scope, with
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`output` of `TPUPartitionedOutput.create` in the current scope, with
     TPUPartitionedOutput.Options as keywords.
     """
-    return TPUPartitionedOutput.create(
-        Scope.current(name),
-        inputs,
-        num_splits,
-        TPUPartitionedOutput.Options(partition_dim=partition_dim),
+    if _unknown:
+        raise TPUPartitionedOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUPartitionedOutput",
+                name,
+                inputs,
+                "num_splits",
+                num_splits,
+                "partition_dim",
+                partition_dim,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUPartitionedOutput._call(
+        name,
+        (inputs,),
+        {"num_splits": num_splits, "partition_dim": partition_dim},
+        fast_path_error,
     )
+    return _result

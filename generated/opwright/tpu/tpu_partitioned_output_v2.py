@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["TPUPartitionedOutputV2", "tpu_partitioned_output_v2"]
 
@@ -50,7 +59,10 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Operand[U], num_splits: int, partition_dims: Sequence[int]
+        scope: Scope,
+        inputs: AnyOperand[U],
+        num_splits: int,
+        partition_dims: Sequence[int],
     ) -> TPUPartitionedOutputV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -63,12 +75,12 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUPartitionedOutputV2[U] = TPUPartitionedOutputV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUPartitionedOutputV2[U] = new(TPUPartitionedOutputV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUPartitionedOutputV2",
                     None,
                     inputs,
@@ -78,24 +90,49 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
                     partition_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
             {"num_splits": num_splits, "partition_dims": partition_dims},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def tpu_partitioned_output_v2(
-    inputs: Operand[U],
+    inputs: AnyOperand[U],
     num_splits: int,
     partition_dims: Sequence[int],
     *,
     name: str | None = None,
-) -> TPUPartitionedOutputV2[U]:
-    """`TPUPartitionedOutputV2.create` in the current scope."""
-    return TPUPartitionedOutputV2.create(
-        Scope.current(name), inputs, num_splits, partition_dims
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`output` of `TPUPartitionedOutputV2.create` in the current scope."""
+    if _unknown:
+        raise TPUPartitionedOutputV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUPartitionedOutputV2",
+                name,
+                inputs,
+                "num_splits",
+                num_splits,
+                "partition_dims",
+                partition_dims,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUPartitionedOutputV2._call(
+        name,
+        (inputs,),
+        {"num_splits": num_splits, "partition_dims": partition_dims},
+        fast_path_error,
     )
+    return _result

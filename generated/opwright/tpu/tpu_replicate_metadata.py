@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import StringLike
+    from opwright_runtime.gencode import Operation, StringLike
     from typing_extensions import Self
 
 __all__ = ["TPUReplicateMetadata", "tpu_replicate_metadata"]
@@ -185,13 +197,13 @@ class TPUReplicateMetadata(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUReplicateMetadata = TPUReplicateMetadata()
+        op: TPUReplicateMetadata = new(TPUReplicateMetadata)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUReplicateMetadata",
                     None,
                     "num_replicas",
@@ -222,8 +234,8 @@ class TPUReplicateMetadata(Op):
                     opts.tpu_compile_options_proto,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -242,7 +254,7 @@ class TPUReplicateMetadata(Op):
                 "use_shardy_partitioner": opts.use_shardy_partitioner,
                 "tpu_compile_options_proto": opts.tpu_compile_options_proto,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -250,41 +262,86 @@ DEFAULTS = TPUReplicateMetadata.Options()
 MERGE = TPUReplicateMetadata.Options.merge
 
 
+@explained
 def tpu_replicate_metadata(
     num_replicas: int,
     *,
-    num_cores_per_replica: int = default(1),
-    topology: StringLike = default(""),
-    use_tpu: bool = default(True),
-    device_assignment: Sequence[int] = default(()),
-    computation_shape: Sequence[int] = default(()),
-    host_compute_core: Sequence[StringLike] = default(()),
-    padding_map: Sequence[StringLike] = default(()),
-    step_marker_location: StringLike = default("STEP_MARK_AT_ENTRY"),
-    allow_soft_placement: bool = default(False),
-    use_spmd_for_xla_partitioning: bool = default(False),
-    use_shardy_partitioner: bool = default(False),
-    tpu_compile_options_proto: StringLike = default(""),
+    num_cores_per_replica: int = 1,
+    topology: StringLike = "",
+    use_tpu: bool = True,
+    device_assignment: Sequence[int] = (),
+    computation_shape: Sequence[int] = (),
+    host_compute_core: Sequence[StringLike] = (),
+    padding_map: Sequence[StringLike] = (),
+    step_marker_location: StringLike = "STEP_MARK_AT_ENTRY",
+    allow_soft_placement: bool = False,
+    use_spmd_for_xla_partitioning: bool = False,
+    use_shardy_partitioner: bool = False,
+    tpu_compile_options_proto: StringLike = "",
     name: str | None = None,
-) -> TPUReplicateMetadata:
-    """`TPUReplicateMetadata.create` in the current scope, with
-    TPUReplicateMetadata.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `TPUReplicateMetadata.create` in the
+    current scope, with TPUReplicateMetadata.Options as keywords.
     """
-    return TPUReplicateMetadata.create(
-        Scope.current(name),
-        num_replicas,
-        TPUReplicateMetadata.Options(
-            num_cores_per_replica=num_cores_per_replica,
-            topology=topology,
-            use_tpu=use_tpu,
-            device_assignment=device_assignment,
-            computation_shape=computation_shape,
-            host_compute_core=host_compute_core,
-            padding_map=padding_map,
-            step_marker_location=step_marker_location,
-            allow_soft_placement=allow_soft_placement,
-            use_spmd_for_xla_partitioning=use_spmd_for_xla_partitioning,
-            use_shardy_partitioner=use_shardy_partitioner,
-            tpu_compile_options_proto=tpu_compile_options_proto,
-        ),
+    if _unknown:
+        raise TPUReplicateMetadata._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUReplicateMetadata",
+                name,
+                "num_replicas",
+                num_replicas,
+                "num_cores_per_replica",
+                num_cores_per_replica,
+                "topology",
+                topology,
+                "use_tpu",
+                flags[use_tpu],
+                "device_assignment",
+                device_assignment,
+                "computation_shape",
+                computation_shape,
+                "host_compute_core",
+                host_compute_core,
+                "padding_map",
+                padding_map,
+                "step_marker_location",
+                step_marker_location,
+                "allow_soft_placement",
+                flags[allow_soft_placement],
+                "use_spmd_for_xla_partitioning",
+                flags[use_spmd_for_xla_partitioning],
+                "use_shardy_partitioner",
+                flags[use_shardy_partitioner],
+                "tpu_compile_options_proto",
+                tpu_compile_options_proto,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUReplicateMetadata._call(
+        name,
+        (),
+        {
+            "num_replicas": num_replicas,
+            "num_cores_per_replica": num_cores_per_replica,
+            "topology": topology,
+            "use_tpu": use_tpu,
+            "device_assignment": device_assignment,
+            "computation_shape": computation_shape,
+            "host_compute_core": host_compute_core,
+            "padding_map": padding_map,
+            "step_marker_location": step_marker_location,
+            "allow_soft_placement": allow_soft_placement,
+            "use_spmd_for_xla_partitioning": use_spmd_for_xla_partitioning,
+            "use_shardy_partitioner": use_shardy_partitioner,
+            "tpu_compile_options_proto": tpu_compile_options_proto,
+        },
+        fast_path_error,
     )
+    return _result

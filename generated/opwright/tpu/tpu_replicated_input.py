@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["TPUReplicatedInput", "tpu_replicated_input"]
@@ -34,7 +45,7 @@ class TPUReplicatedInputInputs(OpInputs, Generic[U]):
     is_packed: bool
 
 
-class TPUReplicatedInput(Op, Generic[T]):
+class TPUReplicatedInput(TensorOp[T]):
     """TensorFlow's `TPUReplicatedInput`: `inputs` -> `output`.
 
     TensorFlow's own text: `TPUReplicatedInput.tensorflow_doc()`.
@@ -88,12 +99,9 @@ class TPUReplicatedInput(Op, Generic[T]):
     def inputs(self) -> TPUReplicatedInputInputs[T]:
         return TPUReplicatedInputInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[U]], *options: Options
+        scope: Scope, inputs: Sequence[AnyOperand[U]], *options: Options
     ) -> TPUReplicatedInput[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -105,13 +113,13 @@ class TPUReplicatedInput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUReplicatedInput[U] = TPUReplicatedInput()
+        op: TPUReplicatedInput[U] = new(TPUReplicatedInput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUReplicatedInput",
                     None,
                     inputs,
@@ -123,8 +131,8 @@ class TPUReplicatedInput(Op, Generic[T]):
                     opts.is_packed,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
@@ -133,7 +141,7 @@ class TPUReplicatedInput(Op, Generic[T]):
                 "index": opts.index,
                 "is_packed": opts.is_packed,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,21 +149,48 @@ DEFAULTS = TPUReplicatedInput.Options()
 MERGE = TPUReplicatedInput.Options.merge
 
 
+@explained
 def tpu_replicated_input(
-    inputs: Sequence[Operand[U]],
+    inputs: Sequence[AnyOperand[U]],
     *,
-    is_mirrored_variable: bool = default(False),
-    index: int = default(-1),
-    is_packed: bool = default(False),
+    is_mirrored_variable: bool = False,
+    index: int = -1,
+    is_packed: bool = False,
     name: str | None = None,
-) -> TPUReplicatedInput[U]:
-    """`TPUReplicatedInput.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `TPUReplicatedInput.create` in the current scope, with
     TPUReplicatedInput.Options as keywords.
     """
-    return TPUReplicatedInput.create(
-        Scope.current(name),
-        inputs,
-        TPUReplicatedInput.Options(
-            is_mirrored_variable=is_mirrored_variable, index=index, is_packed=is_packed
-        ),
+    if _unknown:
+        raise TPUReplicatedInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUReplicatedInput",
+                name,
+                inputs,
+                "is_mirrored_variable",
+                flags[is_mirrored_variable],
+                "index",
+                index,
+                "is_packed",
+                flags[is_packed],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUReplicatedInput._call(
+        name,
+        (inputs,),
+        {
+            "is_mirrored_variable": is_mirrored_variable,
+            "index": index,
+            "is_packed": is_packed,
+        },
+        fast_path_error,
     )
+    return _result

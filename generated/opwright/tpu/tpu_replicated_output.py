@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["TPUReplicatedOutput", "tpu_replicated_output"]
 
@@ -47,7 +56,7 @@ class TPUReplicatedOutput(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], num_replicas: int
+        scope: Scope, input: AnyOperand[U], num_replicas: int
     ) -> TPUReplicatedOutput[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -59,12 +68,12 @@ class TPUReplicatedOutput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUReplicatedOutput[U] = TPUReplicatedOutput()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUReplicatedOutput[U] = new(TPUReplicatedOutput)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUReplicatedOutput",
                     None,
                     input,
@@ -72,13 +81,40 @@ class TPUReplicatedOutput(Op, Generic[T]):
                     num_replicas,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"num_replicas": num_replicas}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input,), {"num_replicas": num_replicas}, fast_path_error
+        )
 
 
+@explained
 def tpu_replicated_output(
-    input: Operand[U], num_replicas: int, *, name: str | None = None
-) -> TPUReplicatedOutput[U]:
-    """`TPUReplicatedOutput.create` in the current scope."""
-    return TPUReplicatedOutput.create(Scope.current(name), input, num_replicas)
+    input: AnyOperand[U],
+    num_replicas: int,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`outputs` of `TPUReplicatedOutput.create` in the current scope."""
+    if _unknown:
+        raise TPUReplicatedOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUReplicatedOutput",
+                name,
+                input,
+                "num_replicas",
+                num_replicas,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUReplicatedOutput._call(
+        name, (input,), {"num_replicas": num_replicas}, fast_path_error
+    )
+    return _result

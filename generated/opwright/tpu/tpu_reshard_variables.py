@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
-        Operand,
+    from opwright_runtime.gencode import (
+        Operation,
         Output,
+        StringOperand,
         TResource,
         TString,
         TensorOperand,
@@ -53,7 +64,7 @@ class TPUReshardVariables(Op):
     def create(
         scope: Scope,
         vars: Sequence[TensorOperand[TResource]],
-        new_format_key: Operand[TString],
+        new_format_key: StringOperand,
         format_state_var: TensorOperand[TResource],
     ) -> TPUReshardVariables:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -67,12 +78,12 @@ class TPUReshardVariables(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPUReshardVariables = TPUReshardVariables()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: TPUReshardVariables = new(TPUReshardVariables)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "TPUReshardVariables",
                     None,
                     vars,
@@ -80,19 +91,43 @@ class TPUReshardVariables(Op):
                     format_state_var,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (vars, new_format_key, format_state_var), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (vars, new_format_key, format_state_var), {}, fast_path_error
+        )
 
 
+@explained
 def tpu_reshard_variables(
     vars: Sequence[TensorOperand[TResource]],
-    new_format_key: Operand[TString],
+    new_format_key: StringOperand,
     format_state_var: TensorOperand[TResource],
     *,
     name: str | None = None,
-) -> TPUReshardVariables:
-    """`TPUReshardVariables.create` in the current scope."""
-    return TPUReshardVariables.create(
-        Scope.current(name), vars, new_format_key, format_state_var
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `TPUReshardVariables.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise TPUReshardVariables._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "TPUReshardVariables",
+                name,
+                vars,
+                new_format_key,
+                format_state_var,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPUReshardVariables._call(
+        name, (vars, new_format_key, format_state_var), {}, fast_path_error
     )
+    return _result

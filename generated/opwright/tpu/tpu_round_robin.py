@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32
+    from opwright_runtime.gencode import Output
 
 __all__ = ["TPURoundRobin", "tpu_round_robin"]
 
@@ -19,7 +30,7 @@ class TPURoundRobinInputs(OpInputs):
     """Inputs and attributes of TPURoundRobin in a graph."""
 
 
-class TPURoundRobin(Op):
+class TPURoundRobin(TensorOp[TInt32]):
     """TensorFlow's `TPURoundRobin`: no inputs -> `device_ordinal`.
 
     TensorFlow's own text: `TPURoundRobin.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class TPURoundRobin(Op):
     def inputs(self) -> TPURoundRobinInputs:
         return TPURoundRobinInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.device_ordinal
-
     @staticmethod
     def create(scope: Scope) -> TPURoundRobin:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -52,17 +60,29 @@ class TPURoundRobin(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: TPURoundRobin = TPURoundRobin()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.device_ordinal = execute(context._context, "TPURoundRobin", None)
+        op: TPURoundRobin = new(TPURoundRobin)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.device_ordinal = execute(context[CURRENT], "TPURoundRobin", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def tpu_round_robin(*, name: str | None = None) -> TPURoundRobin:
-    """`TPURoundRobin.create` in the current scope."""
-    return TPURoundRobin.create(Scope.current(name))
+@explained
+def tpu_round_robin(*, name: str | None = None, **_unknown: Never) -> Output[TInt32]:
+    """`device_ordinal` of `TPURoundRobin.create` in the current scope."""
+    if _unknown:
+        raise TPURoundRobin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "TPURoundRobin", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = TPURoundRobin._call(name, (), {}, fast_path_error)
+    return _result

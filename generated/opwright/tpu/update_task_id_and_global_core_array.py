@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Operation, Output, TInt32
 
 __all__ = ["UpdateTaskIdAndGlobalCoreArray", "update_task_id_and_global_core_array"]
 
@@ -54,26 +64,48 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: UpdateTaskIdAndGlobalCoreArray = UpdateTaskIdAndGlobalCoreArray()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: UpdateTaskIdAndGlobalCoreArray = new(UpdateTaskIdAndGlobalCoreArray)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "UpdateTaskIdAndGlobalCoreArray",
                     None,
                     tpu_task_id_to_shard_id,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tpu_task_id_to_shard_id,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (tpu_task_id_to_shard_id,), {}, fast_path_error)
 
 
+@explained
 def update_task_id_and_global_core_array(
-    tpu_task_id_to_shard_id: Sequence[Operand[TInt32]], *, name: str | None = None
-) -> UpdateTaskIdAndGlobalCoreArray:
-    """`UpdateTaskIdAndGlobalCoreArray.create` in the current scope."""
-    return UpdateTaskIdAndGlobalCoreArray.create(
-        Scope.current(name), tpu_task_id_to_shard_id
+    tpu_task_id_to_shard_id: Sequence[Operand[TInt32]],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `UpdateTaskIdAndGlobalCoreArray.create` in the current scope.
+    """
+    if _unknown:
+        raise UpdateTaskIdAndGlobalCoreArray._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "UpdateTaskIdAndGlobalCoreArray",
+                name,
+                tpu_task_id_to_shard_id,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = UpdateTaskIdAndGlobalCoreArray._call(
+        name, (tpu_task_id_to_shard_id,), {}, fast_path_error
     )
+    return _result

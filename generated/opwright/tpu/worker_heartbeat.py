@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Output, StringOperand
 
 __all__ = ["WorkerHeartbeat", "worker_heartbeat"]
 
@@ -21,7 +32,7 @@ class WorkerHeartbeatInputs(OpInputs):
     request: Output[TString]
 
 
-class WorkerHeartbeat(Op):
+class WorkerHeartbeat(TensorOp[TString]):
     """TensorFlow's `WorkerHeartbeat`: `request` -> `response`.
 
     TensorFlow's own text: `WorkerHeartbeat.tensorflow_doc()`.
@@ -41,11 +52,8 @@ class WorkerHeartbeat(Op):
     def inputs(self) -> WorkerHeartbeatInputs:
         return WorkerHeartbeatInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.response
-
     @staticmethod
-    def create(scope: Scope, request: Operand[TString]) -> WorkerHeartbeat:
+    def create(scope: Scope, request: StringOperand) -> WorkerHeartbeat:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -55,21 +63,33 @@ class WorkerHeartbeat(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: WorkerHeartbeat = WorkerHeartbeat()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: WorkerHeartbeat = new(WorkerHeartbeat)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.response = execute(
-                    context._context, "WorkerHeartbeat", None, request
+                    context[CURRENT], "WorkerHeartbeat", None, request
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (request,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (request,), {}, fast_path_error)
 
 
+@explained
 def worker_heartbeat(
-    request: Operand[TString], *, name: str | None = None
-) -> WorkerHeartbeat:
-    """`WorkerHeartbeat.create` in the current scope."""
-    return WorkerHeartbeat.create(Scope.current(name), request)
+    request: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`response` of `WorkerHeartbeat.create` in the current scope."""
+    if _unknown:
+        raise WorkerHeartbeat._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "WorkerHeartbeat", name, request)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = WorkerHeartbeat._call(name, (request,), {}, fast_path_error)
+    return _result

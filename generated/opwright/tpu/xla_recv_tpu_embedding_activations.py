@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -89,12 +99,12 @@ class XlaRecvTPUEmbeddingActivations(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecvTPUEmbeddingActivations = XlaRecvTPUEmbeddingActivations()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaRecvTPUEmbeddingActivations = new(XlaRecvTPUEmbeddingActivations)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRecvTPUEmbeddingActivations",
                     None,
                     deduplication_data,
@@ -104,24 +114,49 @@ class XlaRecvTPUEmbeddingActivations(Op):
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (deduplication_data,),
             {"num_tables": num_tables, "config": config},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_recv_tpu_embedding_activations(
     deduplication_data: TensorOperand[TVariant],
     num_tables: int,
     config: MessageLike,
     *,
     name: str | None = None,
-) -> XlaRecvTPUEmbeddingActivations:
-    """`XlaRecvTPUEmbeddingActivations.create` in the current scope."""
-    return XlaRecvTPUEmbeddingActivations.create(
-        Scope.current(name), deduplication_data, num_tables, config
+    **_unknown: Never,
+) -> list[Output[TFloat32]]:
+    """`outputs` of `XlaRecvTPUEmbeddingActivations.create` in the current scope."""
+    if _unknown:
+        raise XlaRecvTPUEmbeddingActivations._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TFloat32]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaRecvTPUEmbeddingActivations",
+                name,
+                deduplication_data,
+                "num_tables",
+                num_tables,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRecvTPUEmbeddingActivations._call(
+        name,
+        (deduplication_data,),
+        {"num_tables": num_tables, "config": config},
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Output,
@@ -104,12 +114,12 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecvTPUEmbeddingActivationsV2 = XlaRecvTPUEmbeddingActivationsV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaRecvTPUEmbeddingActivationsV2 = new(XlaRecvTPUEmbeddingActivationsV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRecvTPUEmbeddingActivationsV2",
                     None,
                     deduplication_data,
@@ -125,8 +135,8 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
                     tpu_topology,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (deduplication_data,),
@@ -137,10 +147,11 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
                 "hbm_buffers_config": hbm_buffers_config,
                 "tpu_topology": tpu_topology,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_recv_tpu_embedding_activations_v2(
     deduplication_data: TensorOperand[TVariant],
     num_tables: int,
@@ -150,14 +161,44 @@ def xla_recv_tpu_embedding_activations_v2(
     tpu_topology: StringLike,
     *,
     name: str | None = None,
-) -> XlaRecvTPUEmbeddingActivationsV2:
-    """`XlaRecvTPUEmbeddingActivationsV2.create` in the current scope."""
-    return XlaRecvTPUEmbeddingActivationsV2.create(
-        Scope.current(name),
-        deduplication_data,
-        num_tables,
-        config,
-        embedding_partitions,
-        hbm_buffers_config,
-        tpu_topology,
+    **_unknown: Never,
+) -> list[Output[TFloat32]]:
+    """`outputs` of `XlaRecvTPUEmbeddingActivationsV2.create` in the current scope."""
+    if _unknown:
+        raise XlaRecvTPUEmbeddingActivationsV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TFloat32]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaRecvTPUEmbeddingActivationsV2",
+                name,
+                deduplication_data,
+                "num_tables",
+                num_tables,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                "embedding_partitions",
+                embedding_partitions,
+                "hbm_buffers_config",
+                hbm_buffers_config,
+                "tpu_topology",
+                tpu_topology,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRecvTPUEmbeddingActivationsV2._call(
+        name,
+        (deduplication_data,),
+        {
+            "num_tables": num_tables,
+            "config": config,
+            "embedding_partitions": embedding_partitions,
+            "hbm_buffers_config": hbm_buffers_config,
+            "tpu_topology": tpu_topology,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import MessageBytes, MessageLike, Output, TVariant
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output
 
 __all__ = [
     "XlaRecvTPUEmbeddingDeduplicationData",
@@ -27,7 +38,7 @@ class XlaRecvTPUEmbeddingDeduplicationDataInputs(OpInputs):
     config: MessageBytes
 
 
-class XlaRecvTPUEmbeddingDeduplicationData(Op):
+class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
     """Receives a step's deduplication data inside of a TPU computation.
 
     Ids that occur more than once in a step are looked up once. The data say how to
@@ -60,9 +71,6 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
     def inputs(self) -> XlaRecvTPUEmbeddingDeduplicationDataInputs:
         return XlaRecvTPUEmbeddingDeduplicationDataInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, config: MessageLike
@@ -77,27 +85,49 @@ class XlaRecvTPUEmbeddingDeduplicationData(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecvTPUEmbeddingDeduplicationData = (
-            XlaRecvTPUEmbeddingDeduplicationData()
+        op: XlaRecvTPUEmbeddingDeduplicationData = new(
+            XlaRecvTPUEmbeddingDeduplicationData
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRecvTPUEmbeddingDeduplicationData",
                     None,
                     "config",
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"config": config}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"config": config}, fast_path_error)
 
 
+@explained
 def xla_recv_tpu_embedding_deduplication_data(
-    config: MessageLike, *, name: str | None = None
-) -> XlaRecvTPUEmbeddingDeduplicationData:
-    """`XlaRecvTPUEmbeddingDeduplicationData.create` in the current scope."""
-    return XlaRecvTPUEmbeddingDeduplicationData.create(Scope.current(name), config)
+    config: MessageLike, *, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
+    """`output` of `XlaRecvTPUEmbeddingDeduplicationData.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise XlaRecvTPUEmbeddingDeduplicationData._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaRecvTPUEmbeddingDeduplicationData",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRecvTPUEmbeddingDeduplicationData._call(
+        name, (), {"config": config}, fast_path_error
+    )
+    return _result

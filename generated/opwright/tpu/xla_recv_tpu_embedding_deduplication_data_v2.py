@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        MessageBytes,
-        MessageLike,
-        Output,
-        StringLike,
-        TVariant,
-    )
+    from opwright_runtime.gencode import MessageBytes, MessageLike, Output, StringLike
 
 __all__ = [
     "XlaRecvTPUEmbeddingDeduplicationDataV2",
@@ -36,7 +41,7 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2Inputs(OpInputs):
     tpu_topology: StringLike
 
 
-class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
+class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
     """Receives a step's deduplication data, with the setup as attrs.
 
     XlaRecvTPUEmbeddingDeduplicationData with the setup's results as attrs, for a
@@ -72,9 +77,6 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
     def inputs(self) -> XlaRecvTPUEmbeddingDeduplicationDataV2Inputs:
         return XlaRecvTPUEmbeddingDeduplicationDataV2Inputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -98,14 +100,14 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecvTPUEmbeddingDeduplicationDataV2 = (
-            XlaRecvTPUEmbeddingDeduplicationDataV2()
+        op: XlaRecvTPUEmbeddingDeduplicationDataV2 = new(
+            XlaRecvTPUEmbeddingDeduplicationDataV2
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRecvTPUEmbeddingDeduplicationDataV2",
                     None,
                     "config",
@@ -118,8 +120,8 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
                     tpu_topology,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -129,10 +131,11 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(Op):
                 "hbm_buffers_config": hbm_buffers_config,
                 "tpu_topology": tpu_topology,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_recv_tpu_embedding_deduplication_data_v2(
     config: MessageLike,
     embedding_partitions: StringLike,
@@ -140,12 +143,42 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
     tpu_topology: StringLike,
     *,
     name: str | None = None,
-) -> XlaRecvTPUEmbeddingDeduplicationDataV2:
-    """`XlaRecvTPUEmbeddingDeduplicationDataV2.create` in the current scope."""
-    return XlaRecvTPUEmbeddingDeduplicationDataV2.create(
-        Scope.current(name),
-        config,
-        embedding_partitions,
-        hbm_buffers_config,
-        tpu_topology,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `XlaRecvTPUEmbeddingDeduplicationDataV2.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise XlaRecvTPUEmbeddingDeduplicationDataV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaRecvTPUEmbeddingDeduplicationDataV2",
+                name,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                "embedding_partitions",
+                embedding_partitions,
+                "hbm_buffers_config",
+                hbm_buffers_config,
+                "tpu_topology",
+                tpu_topology,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRecvTPUEmbeddingDeduplicationDataV2._call(
+        name,
+        (),
+        {
+            "config": config,
+            "embedding_partitions": embedding_partitions,
+            "hbm_buffers_config": hbm_buffers_config,
+            "tpu_topology": tpu_topology,
+        },
+        fast_path_error,
     )
+    return _result

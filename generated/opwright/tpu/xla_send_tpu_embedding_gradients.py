@@ -7,18 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         TFloat32,
         TVariant,
@@ -93,12 +104,12 @@ class XlaSendTPUEmbeddingGradients(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSendTPUEmbeddingGradients = XlaSendTPUEmbeddingGradients()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSendTPUEmbeddingGradients = new(XlaSendTPUEmbeddingGradients)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSendTPUEmbeddingGradients",
                     None,
                     gradients,
@@ -108,16 +119,17 @@ class XlaSendTPUEmbeddingGradients(Op):
                     as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (gradients, learning_rates, deduplication_data),
             {"config": config},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_send_tpu_embedding_gradients(
     gradients: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],
@@ -125,8 +137,34 @@ def xla_send_tpu_embedding_gradients(
     config: MessageLike,
     *,
     name: str | None = None,
-) -> XlaSendTPUEmbeddingGradients:
-    """`XlaSendTPUEmbeddingGradients.create` in the current scope."""
-    return XlaSendTPUEmbeddingGradients.create(
-        Scope.current(name), gradients, learning_rates, deduplication_data, config
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `XlaSendTPUEmbeddingGradients.create` in the current scope.
+    """
+    if _unknown:
+        raise XlaSendTPUEmbeddingGradients._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSendTPUEmbeddingGradients",
+                name,
+                gradients,
+                learning_rates,
+                deduplication_data,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSendTPUEmbeddingGradients._call(
+        name,
+        (gradients, learning_rates, deduplication_data),
+        {"config": config},
+        fast_path_error,
     )
+    return _result

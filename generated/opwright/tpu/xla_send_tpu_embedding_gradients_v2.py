@@ -7,18 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_bytes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_bytes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         MessageBytes,
         MessageLike,
         Operand,
+        Operation,
         Output,
         StringLike,
         TFloat32,
@@ -108,12 +119,12 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSendTPUEmbeddingGradientsV2 = XlaSendTPUEmbeddingGradientsV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSendTPUEmbeddingGradientsV2 = new(XlaSendTPUEmbeddingGradientsV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSendTPUEmbeddingGradientsV2",
                     None,
                     gradients,
@@ -129,8 +140,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
                     tpu_topology,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (gradients, learning_rates, deduplication_data),
@@ -140,10 +151,11 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
                 "hbm_buffers_config": hbm_buffers_config,
                 "tpu_topology": tpu_topology,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_send_tpu_embedding_gradients_v2(
     gradients: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],
@@ -154,15 +166,45 @@ def xla_send_tpu_embedding_gradients_v2(
     tpu_topology: StringLike,
     *,
     name: str | None = None,
-) -> XlaSendTPUEmbeddingGradientsV2:
-    """`XlaSendTPUEmbeddingGradientsV2.create` in the current scope."""
-    return XlaSendTPUEmbeddingGradientsV2.create(
-        Scope.current(name),
-        gradients,
-        learning_rates,
-        deduplication_data,
-        config,
-        embedding_partitions,
-        hbm_buffers_config,
-        tpu_topology,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `XlaSendTPUEmbeddingGradientsV2.create` in the current scope.
+    """
+    if _unknown:
+        raise XlaSendTPUEmbeddingGradientsV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSendTPUEmbeddingGradientsV2",
+                name,
+                gradients,
+                learning_rates,
+                deduplication_data,
+                "config",
+                as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
+                "embedding_partitions",
+                embedding_partitions,
+                "hbm_buffers_config",
+                hbm_buffers_config,
+                "tpu_topology",
+                tpu_topology,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSendTPUEmbeddingGradientsV2._call(
+        name,
+        (gradients, learning_rates, deduplication_data),
+        {
+            "config": config,
+            "embedding_partitions": embedding_partitions,
+            "hbm_buffers_config": hbm_buffers_config,
+            "tpu_topology": tpu_topology,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
-__all__ = ["XlaSparseCoreAdagrad", "xla_sparse_core_adagrad"]
+__all__ = [
+    "XlaSparseCoreAdagrad",
+    "XlaSparseCoreAdagradOutputs",
+    "xla_sparse_core_adagrad",
+]
 
 
 class XlaSparseCoreAdagradInputs(OpInputs):
@@ -24,6 +38,13 @@ class XlaSparseCoreAdagradInputs(OpInputs):
     accumulator: Output[TFloat32]
     embedding_table: Output[TFloat32]
     feature_width: int
+
+
+class XlaSparseCoreAdagradOutputs(NamedTuple):
+    """Outputs of XlaSparseCoreAdagrad, as `xla_sparse_core_adagrad` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
 
 
 class XlaSparseCoreAdagrad(Op):
@@ -53,10 +74,12 @@ class XlaSparseCoreAdagrad(Op):
     """
 
     OP_NAME = "XlaSparseCoreAdagrad"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     Inputs = XlaSparseCoreAdagradInputs
+    Outputs = XlaSparseCoreAdagradOutputs
 
     @property
     def inputs(self) -> XlaSparseCoreAdagradInputs:
@@ -87,12 +110,12 @@ class XlaSparseCoreAdagrad(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseCoreAdagrad = XlaSparseCoreAdagrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseCoreAdagrad = new(XlaSparseCoreAdagrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table, op.updated_accumulator = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseCoreAdagrad",
                     None,
                     indices,
@@ -104,16 +127,17 @@ class XlaSparseCoreAdagrad(Op):
                     feature_width,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices, gradient, learning_rate, accumulator, embedding_table),
             {"feature_width": feature_width},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_core_adagrad(
     indices: Operand[TInt32],
     gradient: Operand[TFloat32],
@@ -123,14 +147,36 @@ def xla_sparse_core_adagrad(
     feature_width: int,
     *,
     name: str | None = None,
-) -> XlaSparseCoreAdagrad:
-    """`XlaSparseCoreAdagrad.create` in the current scope."""
-    return XlaSparseCoreAdagrad.create(
-        Scope.current(name),
-        indices,
-        gradient,
-        learning_rate,
-        accumulator,
-        embedding_table,
-        feature_width,
+    **_unknown: Never,
+) -> XlaSparseCoreAdagradOutputs:
+    """The outputs of `XlaSparseCoreAdagrad.create` in the current scope."""
+    if _unknown:
+        raise XlaSparseCoreAdagrad._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseCoreAdagradOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseCoreAdagradOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseCoreAdagrad",
+                    name,
+                    indices,
+                    gradient,
+                    learning_rate,
+                    accumulator,
+                    embedding_table,
+                    "feature_width",
+                    feature_width,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseCoreAdagrad._call(
+        name,
+        (indices, gradient, learning_rate, accumulator, embedding_table),
+        {"feature_width": feature_width},
+        fast_path_error,
     )
+    return _result

@@ -7,14 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
-__all__ = ["XlaSparseCoreAdagradMomentum", "xla_sparse_core_adagrad_momentum"]
+__all__ = [
+    "XlaSparseCoreAdagradMomentum",
+    "XlaSparseCoreAdagradMomentumOutputs",
+    "xla_sparse_core_adagrad_momentum",
+]
 
 
 class XlaSparseCoreAdagradMomentumInputs(OpInputs):
@@ -32,6 +47,14 @@ class XlaSparseCoreAdagradMomentumInputs(OpInputs):
     use_nesterov: bool
     beta_2: float
     exponent: float
+
+
+class XlaSparseCoreAdagradMomentumOutputs(NamedTuple):
+    """Outputs of XlaSparseCoreAdagradMomentum, as `xla_sparse_core_adagrad_momentum` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_momentum: Output[TFloat32]
 
 
 class XlaSparseCoreAdagradMomentum(Op):
@@ -64,11 +87,13 @@ class XlaSparseCoreAdagradMomentum(Op):
     """
 
     OP_NAME = "XlaSparseCoreAdagradMomentum"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_momentum")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     updated_momentum: Output[TFloat32]
     Inputs = XlaSparseCoreAdagradMomentumInputs
+    Outputs = XlaSparseCoreAdagradMomentumOutputs
 
     @property
     def inputs(self) -> XlaSparseCoreAdagradMomentumInputs:
@@ -113,16 +138,16 @@ class XlaSparseCoreAdagradMomentum(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseCoreAdagradMomentum = XlaSparseCoreAdagradMomentum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseCoreAdagradMomentum = new(XlaSparseCoreAdagradMomentum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_momentum,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseCoreAdagradMomentum",
                     None,
                     indices,
@@ -136,15 +161,15 @@ class XlaSparseCoreAdagradMomentum(Op):
                     "feature_width",
                     feature_width,
                     "use_nesterov",
-                    use_nesterov,
+                    flags[use_nesterov],
                     "beta_2",
                     beta_2,
                     "exponent",
                     exponent,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -163,10 +188,11 @@ class XlaSparseCoreAdagradMomentum(Op):
                 "beta_2": beta_2,
                 "exponent": exponent,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_core_adagrad_momentum(
     indices: Operand[TInt32],
     gradient: Operand[TFloat32],
@@ -182,20 +208,59 @@ def xla_sparse_core_adagrad_momentum(
     exponent: float,
     *,
     name: str | None = None,
-) -> XlaSparseCoreAdagradMomentum:
-    """`XlaSparseCoreAdagradMomentum.create` in the current scope."""
-    return XlaSparseCoreAdagradMomentum.create(
-        Scope.current(name),
-        indices,
-        gradient,
-        learning_rate,
-        beta_1,
-        epsilon,
-        accumulator,
-        momentum,
-        embedding_table,
-        feature_width,
-        use_nesterov,
-        beta_2,
-        exponent,
+    **_unknown: Never,
+) -> XlaSparseCoreAdagradMomentumOutputs:
+    """The outputs of `XlaSparseCoreAdagradMomentum.create` in the current scope."""
+    if _unknown:
+        raise XlaSparseCoreAdagradMomentum._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseCoreAdagradMomentumOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseCoreAdagradMomentumOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseCoreAdagradMomentum",
+                    name,
+                    indices,
+                    gradient,
+                    learning_rate,
+                    beta_1,
+                    epsilon,
+                    accumulator,
+                    momentum,
+                    embedding_table,
+                    "feature_width",
+                    feature_width,
+                    "use_nesterov",
+                    flags[use_nesterov],
+                    "beta_2",
+                    beta_2,
+                    "exponent",
+                    exponent,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseCoreAdagradMomentum._call(
+        name,
+        (
+            indices,
+            gradient,
+            learning_rate,
+            beta_1,
+            epsilon,
+            accumulator,
+            momentum,
+            embedding_table,
+        ),
+        {
+            "feature_width": feature_width,
+            "use_nesterov": use_nesterov,
+            "beta_2": beta_2,
+            "exponent": exponent,
+        },
+        fast_path_error,
     )
+    return _result

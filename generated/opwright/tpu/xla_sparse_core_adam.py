@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
-__all__ = ["XlaSparseCoreAdam", "xla_sparse_core_adam"]
+__all__ = ["XlaSparseCoreAdam", "XlaSparseCoreAdamOutputs", "xla_sparse_core_adam"]
 
 
 class XlaSparseCoreAdamInputs(OpInputs):
@@ -29,6 +40,14 @@ class XlaSparseCoreAdamInputs(OpInputs):
     epsilon: Output[TFloat32]
     feature_width: int
     use_sum_inside_sqrt: bool
+
+
+class XlaSparseCoreAdamOutputs(NamedTuple):
+    """Outputs of XlaSparseCoreAdam, as `xla_sparse_core_adam` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_velocity: Output[TFloat32]
+    updated_momentum: Output[TFloat32]
 
 
 class XlaSparseCoreAdam(Op):
@@ -64,11 +83,13 @@ class XlaSparseCoreAdam(Op):
     """
 
     OP_NAME = "XlaSparseCoreAdam"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_velocity", "updated_momentum")
     updated_embedding_table: Output[TFloat32]
     updated_velocity: Output[TFloat32]
     updated_momentum: Output[TFloat32]
     Inputs = XlaSparseCoreAdamInputs
+    Outputs = XlaSparseCoreAdamOutputs
 
     @property
     def inputs(self) -> XlaSparseCoreAdamInputs:
@@ -111,13 +132,13 @@ class XlaSparseCoreAdam(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseCoreAdam = XlaSparseCoreAdam()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseCoreAdam = new(XlaSparseCoreAdam)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table, op.updated_velocity, op.updated_momentum = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "XlaSparseCoreAdam",
                         None,
                         embedding_table,
@@ -132,12 +153,12 @@ class XlaSparseCoreAdam(Op):
                         "feature_width",
                         feature_width,
                         "use_sum_inside_sqrt",
-                        use_sum_inside_sqrt,
+                        flags[use_sum_inside_sqrt],
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -155,10 +176,11 @@ class XlaSparseCoreAdam(Op):
                 "feature_width": feature_width,
                 "use_sum_inside_sqrt": use_sum_inside_sqrt,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_core_adam(
     embedding_table: Operand[TFloat32],
     indices: Operand[TInt32],
@@ -173,19 +195,52 @@ def xla_sparse_core_adam(
     use_sum_inside_sqrt: bool,
     *,
     name: str | None = None,
-) -> XlaSparseCoreAdam:
-    """`XlaSparseCoreAdam.create` in the current scope."""
-    return XlaSparseCoreAdam.create(
-        Scope.current(name),
-        embedding_table,
-        indices,
-        gradient,
-        learning_rate,
-        momentum,
-        velocity,
-        beta_1,
-        beta_2,
-        epsilon,
-        feature_width,
-        use_sum_inside_sqrt,
+    **_unknown: Never,
+) -> XlaSparseCoreAdamOutputs:
+    """The outputs of `XlaSparseCoreAdam.create` in the current scope."""
+    if _unknown:
+        raise XlaSparseCoreAdam._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseCoreAdamOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseCoreAdamOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseCoreAdam",
+                    name,
+                    embedding_table,
+                    indices,
+                    gradient,
+                    learning_rate,
+                    momentum,
+                    velocity,
+                    beta_1,
+                    beta_2,
+                    epsilon,
+                    "feature_width",
+                    feature_width,
+                    "use_sum_inside_sqrt",
+                    flags[use_sum_inside_sqrt],
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseCoreAdam._call(
+        name,
+        (
+            embedding_table,
+            indices,
+            gradient,
+            learning_rate,
+            momentum,
+            velocity,
+            beta_1,
+            beta_2,
+            epsilon,
+        ),
+        {"feature_width": feature_width, "use_sum_inside_sqrt": use_sum_inside_sqrt},
+        fast_path_error,
     )
+    return _result

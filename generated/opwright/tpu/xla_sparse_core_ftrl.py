@@ -5,14 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
 
-__all__ = ["XlaSparseCoreFtrl", "xla_sparse_core_ftrl"]
+__all__ = ["XlaSparseCoreFtrl", "XlaSparseCoreFtrlOutputs", "xla_sparse_core_ftrl"]
 
 
 class XlaSparseCoreFtrlInputs(OpInputs):
@@ -30,6 +41,14 @@ class XlaSparseCoreFtrlInputs(OpInputs):
     feature_width: int
     multiply_linear_by_learning_rate: bool
     l1_regularization_strength: float
+
+
+class XlaSparseCoreFtrlOutputs(NamedTuple):
+    """Outputs of XlaSparseCoreFtrl, as `xla_sparse_core_ftrl` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_linear: Output[TFloat32]
 
 
 class XlaSparseCoreFtrl(Op):
@@ -68,11 +87,13 @@ class XlaSparseCoreFtrl(Op):
     """
 
     OP_NAME = "XlaSparseCoreFtrl"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_linear")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     updated_linear: Output[TFloat32]
     Inputs = XlaSparseCoreFtrlInputs
+    Outputs = XlaSparseCoreFtrlOutputs
 
     @property
     def inputs(self) -> XlaSparseCoreFtrlInputs:
@@ -120,16 +141,16 @@ class XlaSparseCoreFtrl(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseCoreFtrl = XlaSparseCoreFtrl()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseCoreFtrl = new(XlaSparseCoreFtrl)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_linear,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseCoreFtrl",
                     None,
                     embedding_table,
@@ -144,13 +165,13 @@ class XlaSparseCoreFtrl(Op):
                     "feature_width",
                     feature_width,
                     "multiply_linear_by_learning_rate",
-                    multiply_linear_by_learning_rate,
+                    flags[multiply_linear_by_learning_rate],
                     "l1_regularization_strength",
                     l1_regularization_strength,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -169,10 +190,11 @@ class XlaSparseCoreFtrl(Op):
                 "multiply_linear_by_learning_rate": multiply_linear_by_learning_rate,
                 "l1_regularization_strength": l1_regularization_strength,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_core_ftrl(
     embedding_table: Operand[TFloat32],
     accumulator: Operand[TFloat32],
@@ -188,20 +210,58 @@ def xla_sparse_core_ftrl(
     l1_regularization_strength: float,
     *,
     name: str | None = None,
-) -> XlaSparseCoreFtrl:
-    """`XlaSparseCoreFtrl.create` in the current scope."""
-    return XlaSparseCoreFtrl.create(
-        Scope.current(name),
-        embedding_table,
-        accumulator,
-        linear,
-        learning_rate,
-        indices,
-        gradient,
-        beta,
-        learning_rate_power,
-        l2_regularization_strength,
-        feature_width,
-        multiply_linear_by_learning_rate,
-        l1_regularization_strength,
+    **_unknown: Never,
+) -> XlaSparseCoreFtrlOutputs:
+    """The outputs of `XlaSparseCoreFtrl.create` in the current scope."""
+    if _unknown:
+        raise XlaSparseCoreFtrl._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseCoreFtrlOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseCoreFtrlOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseCoreFtrl",
+                    name,
+                    embedding_table,
+                    accumulator,
+                    linear,
+                    learning_rate,
+                    indices,
+                    gradient,
+                    beta,
+                    learning_rate_power,
+                    l2_regularization_strength,
+                    "feature_width",
+                    feature_width,
+                    "multiply_linear_by_learning_rate",
+                    flags[multiply_linear_by_learning_rate],
+                    "l1_regularization_strength",
+                    l1_regularization_strength,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseCoreFtrl._call(
+        name,
+        (
+            embedding_table,
+            accumulator,
+            linear,
+            learning_rate,
+            indices,
+            gradient,
+            beta,
+            learning_rate_power,
+            l2_regularization_strength,
+        ),
+        {
+            "feature_width": feature_width,
+            "multiply_linear_by_learning_rate": multiply_linear_by_learning_rate,
+            "l1_regularization_strength": l1_regularization_strength,
+        },
+        fast_path_error,
     )
+    return _result

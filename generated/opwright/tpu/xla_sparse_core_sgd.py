@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TInt32
 
 __all__ = ["XlaSparseCoreSgd", "xla_sparse_core_sgd"]
 
@@ -25,7 +36,7 @@ class XlaSparseCoreSgdInputs(OpInputs):
     feature_width: int
 
 
-class XlaSparseCoreSgd(Op):
+class XlaSparseCoreSgd(TensorOp[TFloat32]):
     """Updates rows of a table on SparseCores by SGD.
 
     Updates the rows at `indices` and returns whole tables; the other rows stay. The
@@ -49,6 +60,7 @@ class XlaSparseCoreSgd(Op):
     """
 
     OP_NAME = "XlaSparseCoreSgd"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table",)
     updated_embedding_table: Output[TFloat32]
     Inputs = XlaSparseCoreSgdInputs
@@ -56,9 +68,6 @@ class XlaSparseCoreSgd(Op):
     @property
     def inputs(self) -> XlaSparseCoreSgdInputs:
         return XlaSparseCoreSgdInputs(self)
-
-    def as_output(self) -> Output[TFloat32]:
-        return self.updated_embedding_table
 
     @staticmethod
     def create(
@@ -82,12 +91,12 @@ class XlaSparseCoreSgd(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseCoreSgd = XlaSparseCoreSgd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseCoreSgd = new(XlaSparseCoreSgd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseCoreSgd",
                     None,
                     indices,
@@ -98,16 +107,17 @@ class XlaSparseCoreSgd(Op):
                     feature_width,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (indices, gradient, learning_rate, embedding_table),
             {"feature_width": feature_width},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_core_sgd(
     indices: Operand[TInt32],
     gradient: Operand[TFloat32],
@@ -116,13 +126,33 @@ def xla_sparse_core_sgd(
     feature_width: int,
     *,
     name: str | None = None,
-) -> XlaSparseCoreSgd:
-    """`XlaSparseCoreSgd.create` in the current scope."""
-    return XlaSparseCoreSgd.create(
-        Scope.current(name),
-        indices,
-        gradient,
-        learning_rate,
-        embedding_table,
-        feature_width,
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`updated_embedding_table` of `XlaSparseCoreSgd.create` in the current scope."""
+    if _unknown:
+        raise XlaSparseCoreSgd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseCoreSgd",
+                name,
+                indices,
+                gradient,
+                learning_rate,
+                embedding_table,
+                "feature_width",
+                feature_width,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseCoreSgd._call(
+        name,
+        (indices, gradient, learning_rate, embedding_table),
+        {"feature_width": feature_width},
+        fast_path_error,
     )
+    return _result

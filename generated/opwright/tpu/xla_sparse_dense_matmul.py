@@ -5,14 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TUint32
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TUint32
 
-__all__ = ["XlaSparseDenseMatmul", "xla_sparse_dense_matmul"]
+__all__ = [
+    "XlaSparseDenseMatmul",
+    "XlaSparseDenseMatmulOutputs",
+    "xla_sparse_dense_matmul",
+]
 
 
 class XlaSparseDenseMatmulInputs(OpInputs):
@@ -26,6 +40,16 @@ class XlaSparseDenseMatmulInputs(OpInputs):
     max_ids_per_partition: int
     max_unique_ids_per_partition: int
     input_size: int
+
+
+class XlaSparseDenseMatmulOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmul, as `xla_sparse_dense_matmul` returns them."""
+
+    activations: Output[TFloat32]
+    row_pointers: Output[TInt32]
+    sorted_embedding_ids: Output[TInt32]
+    sorted_sample_ids: Output[TInt32]
+    sorted_gains: Output[TFloat32]
 
 
 class XlaSparseDenseMatmul(Op):
@@ -70,6 +94,7 @@ class XlaSparseDenseMatmul(Op):
     sorted_sample_ids: Output[TInt32]
     sorted_gains: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulInputs
+    Outputs = XlaSparseDenseMatmulOutputs
 
     @property
     def inputs(self) -> XlaSparseDenseMatmulInputs:
@@ -104,10 +129,10 @@ class XlaSparseDenseMatmul(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmul = XlaSparseDenseMatmul()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseDenseMatmul = new(XlaSparseDenseMatmul)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.activations,
                     op.row_pointers,
@@ -115,7 +140,7 @@ class XlaSparseDenseMatmul(Op):
                     op.sorted_sample_ids,
                     op.sorted_gains,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmul",
                     None,
                     row_ids,
@@ -131,8 +156,8 @@ class XlaSparseDenseMatmul(Op):
                     input_size,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (row_ids, col_ids, values, offsets, embedding_table),
@@ -141,10 +166,11 @@ class XlaSparseDenseMatmul(Op):
                 "max_unique_ids_per_partition": max_unique_ids_per_partition,
                 "input_size": input_size,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_dense_matmul(
     row_ids: Operand[TInt32],
     col_ids: Operand[TUint32],
@@ -156,16 +182,44 @@ def xla_sparse_dense_matmul(
     input_size: int,
     *,
     name: str | None = None,
-) -> XlaSparseDenseMatmul:
-    """`XlaSparseDenseMatmul.create` in the current scope."""
-    return XlaSparseDenseMatmul.create(
-        Scope.current(name),
-        row_ids,
-        col_ids,
-        values,
-        offsets,
-        embedding_table,
-        max_ids_per_partition,
-        max_unique_ids_per_partition,
-        input_size,
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulOutputs:
+    """The outputs of `XlaSparseDenseMatmul.create` in the current scope."""
+    if _unknown:
+        raise XlaSparseDenseMatmul._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmul",
+                    name,
+                    row_ids,
+                    col_ids,
+                    values,
+                    offsets,
+                    embedding_table,
+                    "max_ids_per_partition",
+                    max_ids_per_partition,
+                    "max_unique_ids_per_partition",
+                    max_unique_ids_per_partition,
+                    "input_size",
+                    input_size,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmul._call(
+        name,
+        (row_ids, col_ids, values, offsets, embedding_table),
+        {
+            "max_ids_per_partition": max_ids_per_partition,
+            "max_unique_ids_per_partition": max_unique_ids_per_partition,
+            "input_size": input_size,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         FunctionLike,
         Operand,
         Output,
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput",
+    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs",
     "xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input",
 ]
 
@@ -56,6 +68,16 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputInputs(OpI
     combiner_weights_vjp_computation: FunctionLike
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs(
+    NamedTuple
+):
+    """Outputs of XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput, as `xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_weights: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
@@ -107,6 +129,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
     updated_accumulator: Output[TFloat32]
     updated_weights: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -224,19 +247,19 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput()
+        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput = new(
+            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_weights,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput",
                     None,
                     row_pointers,
@@ -271,8 +294,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -301,7 +324,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -309,6 +332,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Opti
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -330,40 +354,94 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput:
-    """`XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.create` in
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs:
+    """The outputs of
+    `XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.create` in
     the current scope, with
     XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options as
     keywords.
     """
-    return XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_pos_ids,
-        sorted_gains,
-        weights,
-        preserved_valencies,
-        preserved_vectors,
-        preserved_weights,
-        activation_gradients,
-        learning_rate,
-        combiner_weights_learning_rate,
-        embedding_table,
-        accumulator,
-        max_valency,
-        num_weights,
-        combiner_table_vjp_computation,
-        combiner_weights_vjp_computation,
-        table_name,
-        XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput._unknown(
+            _unknown
+        )
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_pos_ids,
+                    sorted_gains,
+                    weights,
+                    preserved_valencies,
+                    preserved_vectors,
+                    preserved_weights,
+                    activation_gradients,
+                    learning_rate,
+                    combiner_weights_learning_rate,
+                    embedding_table,
+                    accumulator,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_valency",
+                    max_valency,
+                    "num_weights",
+                    num_weights,
+                    "combiner_table_vjp_computation",
+                    combiner_table_vjp_computation,
+                    "combiner_weights_vjp_computation",
+                    combiner_weights_vjp_computation,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_pos_ids,
+            sorted_gains,
+            weights,
+            preserved_valencies,
+            preserved_vectors,
+            preserved_weights,
+            activation_gradients,
+            learning_rate,
+            combiner_weights_learning_rate,
+            embedding_table,
+            accumulator,
         ),
+        {
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_valency": max_valency,
+            "num_weights": num_weights,
+            "combiner_table_vjp_computation": combiner_table_vjp_computation,
+            "combiner_weights_vjp_computation": combiner_weights_vjp_computation,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         FunctionLike,
         Operand,
         Output,
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput",
+    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs",
     "xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input",
 ]
 
@@ -65,6 +78,17 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputIn
     combiner_weights_vjp_computation: FunctionLike
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs(
+    NamedTuple
+):
+    """Outputs of XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput, as `xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_momenta: Output[TFloat32]
+    updated_weights: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(Op):
@@ -126,6 +150,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
     updated_weights: Output[TFloat32]
     Inputs = (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputInputs
+    )
+    Outputs = (
+        XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs
     )
 
     class Options(OpOptions):
@@ -259,19 +286,21 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
             OpError: the op refuses an argument.
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput()
+            new(
+                XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput
+            )
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_momenta,
                     op.updated_weights,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput",
                     None,
                     row_pointers,
@@ -290,7 +319,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
                     accumulator,
                     momenta,
                     "use_nesterov",
-                    use_nesterov,
+                    flags[use_nesterov],
                     "exponent",
                     exponent,
                     "beta1",
@@ -317,8 +346,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -353,7 +382,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -365,6 +394,7 @@ MERGE = (
 )
 
 
+@explained
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -392,46 +422,115 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput:
-    """`XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput.create`
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs:
+    """The outputs of
+    `XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput.create`
     in the current scope, with
     XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput.Options
     as keywords.
     """
-    return XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_pos_ids,
-        sorted_gains,
-        weights,
-        preserved_valencies,
-        preserved_vectors,
-        preserved_weights,
-        activation_gradients,
-        learning_rate,
-        combiner_weights_learning_rate,
-        embedding_table,
-        accumulator,
-        momenta,
-        use_nesterov,
-        exponent,
-        beta1,
-        beta2,
-        epsilon,
-        max_valency,
-        num_weights,
-        combiner_table_vjp_computation,
-        combiner_weights_vjp_computation,
-        table_name,
-        XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
-        ),
+    if _unknown:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._unknown(
+            _unknown
+        )
+    fast_path_error = None
+    _result: (
+        XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs
     )
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_pos_ids,
+                    sorted_gains,
+                    weights,
+                    preserved_valencies,
+                    preserved_vectors,
+                    preserved_weights,
+                    activation_gradients,
+                    learning_rate,
+                    combiner_weights_learning_rate,
+                    embedding_table,
+                    accumulator,
+                    momenta,
+                    "use_nesterov",
+                    flags[use_nesterov],
+                    "exponent",
+                    exponent,
+                    "beta1",
+                    beta1,
+                    "beta2",
+                    beta2,
+                    "epsilon",
+                    epsilon,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_valency",
+                    max_valency,
+                    "num_weights",
+                    num_weights,
+                    "combiner_table_vjp_computation",
+                    combiner_table_vjp_computation,
+                    "combiner_weights_vjp_computation",
+                    combiner_weights_vjp_computation,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = (
+        XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._call(
+            name,
+            (
+                row_pointers,
+                sorted_sample_ids,
+                sorted_token_ids,
+                sorted_pos_ids,
+                sorted_gains,
+                weights,
+                preserved_valencies,
+                preserved_vectors,
+                preserved_weights,
+                activation_gradients,
+                learning_rate,
+                combiner_weights_learning_rate,
+                embedding_table,
+                accumulator,
+                momenta,
+            ),
+            {
+                "use_nesterov": use_nesterov,
+                "exponent": exponent,
+                "beta1": beta1,
+                "beta2": beta2,
+                "epsilon": epsilon,
+                "clip_weight_min": clip_weight_min,
+                "clip_weight_max": clip_weight_max,
+                "max_valency": max_valency,
+                "num_weights": num_weights,
+                "combiner_table_vjp_computation": combiner_table_vjp_computation,
+                "combiner_weights_vjp_computation": combiner_weights_vjp_computation,
+                "table_name": table_name,
+                "num_sparsecores_per_device": num_sparsecores_per_device,
+            },
+            fast_path_error,
+        )
+    )
+    return _result

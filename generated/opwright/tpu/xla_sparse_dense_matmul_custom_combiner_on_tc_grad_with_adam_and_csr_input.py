@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         FunctionLike,
         Operand,
         Output,
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput",
+    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs",
     "xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input",
 ]
 
@@ -61,6 +74,15 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputInputs(OpInpu
     combiner_weights_vjp_computation: FunctionLike
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput, as `xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_momenta: Output[TFloat32]
+    updated_velocity: Output[TFloat32]
+    updated_weights: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
@@ -123,6 +145,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
     updated_velocity: Output[TFloat32]
     updated_weights: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -250,20 +273,20 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput()
+        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput = new(
+            XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_momenta,
                     op.updated_velocity,
                     op.updated_weights,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput",
                     None,
                     row_pointers,
@@ -282,7 +305,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
                     momenta,
                     velocity,
                     "use_sum_inside_sqrt",
-                    use_sum_inside_sqrt,
+                    flags[use_sum_inside_sqrt],
                     "beta1",
                     beta1,
                     "beta2",
@@ -307,8 +330,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -342,7 +365,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -350,6 +373,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -376,45 +400,108 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput:
-    """`XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.create` in the
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs:
+    """The outputs of
+    `XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.create` in the
     current scope, with
     XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options as
     keywords.
     """
-    return XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_pos_ids,
-        sorted_gains,
-        weights,
-        preserved_valencies,
-        preserved_vectors,
-        preserved_weights,
-        activation_gradients,
-        learning_rate,
-        combiner_weights_learning_rate,
-        embedding_table,
-        momenta,
-        velocity,
-        use_sum_inside_sqrt,
-        beta1,
-        beta2,
-        epsilon,
-        max_valency,
-        num_weights,
-        combiner_table_vjp_computation,
-        combiner_weights_vjp_computation,
-        table_name,
-        XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput._unknown(
+            _unknown
+        )
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_pos_ids,
+                    sorted_gains,
+                    weights,
+                    preserved_valencies,
+                    preserved_vectors,
+                    preserved_weights,
+                    activation_gradients,
+                    learning_rate,
+                    combiner_weights_learning_rate,
+                    embedding_table,
+                    momenta,
+                    velocity,
+                    "use_sum_inside_sqrt",
+                    flags[use_sum_inside_sqrt],
+                    "beta1",
+                    beta1,
+                    "beta2",
+                    beta2,
+                    "epsilon",
+                    epsilon,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_valency",
+                    max_valency,
+                    "num_weights",
+                    num_weights,
+                    "combiner_table_vjp_computation",
+                    combiner_table_vjp_computation,
+                    "combiner_weights_vjp_computation",
+                    combiner_weights_vjp_computation,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_pos_ids,
+            sorted_gains,
+            weights,
+            preserved_valencies,
+            preserved_vectors,
+            preserved_weights,
+            activation_gradients,
+            learning_rate,
+            combiner_weights_learning_rate,
+            embedding_table,
+            momenta,
+            velocity,
         ),
+        {
+            "use_sum_inside_sqrt": use_sum_inside_sqrt,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_valency": max_valency,
+            "num_weights": num_weights,
+            "combiner_table_vjp_computation": combiner_table_vjp_computation,
+            "combiner_weights_vjp_computation": combiner_weights_vjp_computation,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

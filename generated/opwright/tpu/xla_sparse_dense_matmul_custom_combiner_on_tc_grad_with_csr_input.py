@@ -7,15 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         FunctionLike,
         Operand,
         Output,
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput",
+    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs",
     "xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input",
 ]
 
@@ -58,6 +70,13 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputInputs(OpInputs):
     optimizer_custom_computation: FunctionLike
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput, as `xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input` returns them."""
+
+    updated_tables: list[Output[TFloat32]]
+    updated_weights: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
@@ -107,6 +126,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     updated_tables: list[Output[TFloat32]]
     updated_weights: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputInputs
+    Outputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -206,15 +226,15 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput()
+        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput = new(
+            XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_tables, op.updated_weights = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput",
                     None,
                     row_pointers,
@@ -246,8 +266,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -274,7 +294,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -282,6 +302,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options()
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -303,35 +324,85 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     optimizer_custom_computation: FunctionLike,
     table_name: StringLike,
     *,
-    num_sparsecores_per_device: int = default(-1),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput:
-    """`XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.create` in the current
-    scope, with XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options as
-    keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs:
+    """The outputs of `XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.create`
+    in the current scope, with
+    XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options as keywords.
     """
-    return XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_pos_ids,
-        sorted_gains,
-        weights,
-        preserved_valencies,
-        preserved_vectors,
-        preserved_weights,
-        activation_gradients,
-        tables,
-        hyperparameters,
-        combiner_weights_learning_rate,
-        max_valency,
-        num_weights,
-        combiner_table_vjp_computation,
-        combiner_weights_vjp_computation,
-        optimizer_custom_computation,
-        table_name,
-        XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options(
-            num_sparsecores_per_device=num_sparsecores_per_device
+    if _unknown:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = (
+                XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs._make(
+                    execute(
+                        context[CURRENT],
+                        "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput",
+                        name,
+                        row_pointers,
+                        sorted_sample_ids,
+                        sorted_token_ids,
+                        sorted_pos_ids,
+                        sorted_gains,
+                        weights,
+                        preserved_valencies,
+                        preserved_vectors,
+                        preserved_weights,
+                        activation_gradients,
+                        tables,
+                        hyperparameters,
+                        combiner_weights_learning_rate,
+                        "max_valency",
+                        max_valency,
+                        "num_weights",
+                        num_weights,
+                        "combiner_table_vjp_computation",
+                        combiner_table_vjp_computation,
+                        "combiner_weights_vjp_computation",
+                        combiner_weights_vjp_computation,
+                        "optimizer_custom_computation",
+                        optimizer_custom_computation,
+                        "table_name",
+                        table_name,
+                        "num_sparsecores_per_device",
+                        num_sparsecores_per_device,
+                    )
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_pos_ids,
+            sorted_gains,
+            weights,
+            preserved_valencies,
+            preserved_vectors,
+            preserved_weights,
+            activation_gradients,
+            tables,
+            hyperparameters,
+            combiner_weights_learning_rate,
         ),
+        {
+            "max_valency": max_valency,
+            "num_weights": num_weights,
+            "combiner_table_vjp_computation": combiner_table_vjp_computation,
+            "combiner_weights_vjp_computation": combiner_weights_vjp_computation,
+            "optimizer_custom_computation": optimizer_custom_computation,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

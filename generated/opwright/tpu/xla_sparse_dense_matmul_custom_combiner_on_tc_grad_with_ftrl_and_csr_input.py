@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         FunctionLike,
         Operand,
         Output,
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput",
+    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs",
     "xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input",
 ]
 
@@ -62,6 +75,15 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputInputs(OpInpu
     combiner_weights_vjp_computation: FunctionLike
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput, as `xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_linear: Output[TFloat32]
+    updated_weights: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
@@ -128,6 +150,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
     updated_linear: Output[TFloat32]
     updated_weights: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -258,20 +281,20 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput()
+        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput = new(
+            XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_linear,
                     op.updated_weights,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput",
                     None,
                     row_pointers,
@@ -290,7 +313,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
                     accumulator,
                     linear,
                     "multiply_linear_by_learning_rate",
-                    multiply_linear_by_learning_rate,
+                    flags[multiply_linear_by_learning_rate],
                     "beta",
                     beta,
                     "learning_rate_power",
@@ -317,8 +340,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -353,7 +376,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -361,6 +384,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -388,46 +412,111 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput:
-    """`XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.create` in the
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs:
+    """The outputs of
+    `XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.create` in the
     current scope, with
     XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options as
     keywords.
     """
-    return XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_pos_ids,
-        sorted_gains,
-        weights,
-        preserved_valencies,
-        preserved_vectors,
-        preserved_weights,
-        activation_gradients,
-        learning_rate,
-        combiner_weights_learning_rate,
-        embedding_table,
-        accumulator,
-        linear,
-        multiply_linear_by_learning_rate,
-        beta,
-        learning_rate_power,
-        l1_regularization_strength,
-        l2_regularization_strength,
-        max_valency,
-        num_weights,
-        combiner_table_vjp_computation,
-        combiner_weights_vjp_computation,
-        table_name,
-        XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput._unknown(
+            _unknown
+        )
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_pos_ids,
+                    sorted_gains,
+                    weights,
+                    preserved_valencies,
+                    preserved_vectors,
+                    preserved_weights,
+                    activation_gradients,
+                    learning_rate,
+                    combiner_weights_learning_rate,
+                    embedding_table,
+                    accumulator,
+                    linear,
+                    "multiply_linear_by_learning_rate",
+                    flags[multiply_linear_by_learning_rate],
+                    "beta",
+                    beta,
+                    "learning_rate_power",
+                    learning_rate_power,
+                    "l1_regularization_strength",
+                    l1_regularization_strength,
+                    "l2_regularization_strength",
+                    l2_regularization_strength,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_valency",
+                    max_valency,
+                    "num_weights",
+                    num_weights,
+                    "combiner_table_vjp_computation",
+                    combiner_table_vjp_computation,
+                    "combiner_weights_vjp_computation",
+                    combiner_weights_vjp_computation,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_pos_ids,
+            sorted_gains,
+            weights,
+            preserved_valencies,
+            preserved_vectors,
+            preserved_weights,
+            activation_gradients,
+            learning_rate,
+            combiner_weights_learning_rate,
+            embedding_table,
+            accumulator,
+            linear,
         ),
+        {
+            "multiply_linear_by_learning_rate": multiply_linear_by_learning_rate,
+            "beta": beta,
+            "learning_rate_power": learning_rate_power,
+            "l1_regularization_strength": l1_regularization_strength,
+            "l2_regularization_strength": l2_regularization_strength,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_valency": max_valency,
+            "num_weights": num_weights,
+            "combiner_table_vjp_computation": combiner_table_vjp_computation,
+            "combiner_weights_vjp_computation": combiner_weights_vjp_computation,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         FunctionLike,
         Operand,
         Output,
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput",
+    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs",
     "xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input",
 ]
 
@@ -55,6 +67,13 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputInputs(OpInput
     combiner_weights_vjp_computation: FunctionLike
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput, as `xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_weights: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
@@ -103,6 +122,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
     updated_embedding_table: Output[TFloat32]
     updated_weights: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -215,15 +235,15 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput = (
-            XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput()
+        op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput = new(
+            XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table, op.updated_weights = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput",
                     None,
                     row_pointers,
@@ -257,8 +277,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -286,7 +306,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -294,6 +314,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options(
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -314,39 +335,92 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput:
-    """`XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.create` in the
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs:
+    """The outputs of
+    `XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.create` in the
     current scope, with
     XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options as
     keywords.
     """
-    return XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_pos_ids,
-        sorted_gains,
-        weights,
-        preserved_valencies,
-        preserved_vectors,
-        preserved_weights,
-        activation_gradients,
-        learning_rate,
-        combiner_weights_learning_rate,
-        embedding_table,
-        max_valency,
-        num_weights,
-        combiner_table_vjp_computation,
-        combiner_weights_vjp_computation,
-        table_name,
-        XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._unknown(
+            _unknown
+        )
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_pos_ids,
+                    sorted_gains,
+                    weights,
+                    preserved_valencies,
+                    preserved_vectors,
+                    preserved_weights,
+                    activation_gradients,
+                    learning_rate,
+                    combiner_weights_learning_rate,
+                    embedding_table,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_valency",
+                    max_valency,
+                    "num_weights",
+                    num_weights,
+                    "combiner_table_vjp_computation",
+                    combiner_table_vjp_computation,
+                    "combiner_weights_vjp_computation",
+                    combiner_weights_vjp_computation,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_pos_ids,
+            sorted_gains,
+            weights,
+            preserved_valencies,
+            preserved_vectors,
+            preserved_weights,
+            activation_gradients,
+            learning_rate,
+            combiner_weights_learning_rate,
+            embedding_table,
         ),
+        {
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_valency": max_valency,
+            "num_weights": num_weights,
+            "combiner_table_vjp_computation": combiner_table_vjp_computation,
+            "combiner_weights_vjp_computation": combiner_weights_vjp_computation,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         FunctionLike,
         Operand,
         Output,
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput",
+    "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs",
     "xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input",
 ]
 
@@ -50,6 +62,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputInputs(OpInputs):
     quantization_config_num_buckets: int
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput, as `xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input` returns them."""
+
+    activations: Output[TFloat32]
+    preserved_valencies: Output[TInt32]
+    preserved_vectors: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
@@ -87,6 +107,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
     preserved_valencies: Output[TInt32]
     preserved_vectors: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputInputs
+    Outputs = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.
@@ -170,15 +191,15 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput = (
-            XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput()
+        op: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput = new(
+            XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.activations, op.preserved_valencies, op.preserved_vectors = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput",
                     None,
                     row_pointers,
@@ -208,8 +229,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -232,7 +253,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -240,6 +261,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options()
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -257,31 +279,77 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     quantization_config_num_buckets: int,
     table_name: StringLike,
     *,
-    num_sparsecores_per_device: int = default(-1),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput:
-    """`XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.create` in the current
-    scope, with XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options as
-    keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs:
+    """The outputs of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.create` in
+    the current scope, with
+    XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options as keywords.
     """
-    return XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_pos_ids,
-        sorted_gains,
-        embedding_table,
-        weights,
-        input_size,
-        max_valency,
-        num_weights,
-        combiner_computation,
-        quantization_config_low,
-        quantization_config_high,
-        quantization_config_num_buckets,
-        table_name,
-        XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options(
-            num_sparsecores_per_device=num_sparsecores_per_device
+    if _unknown:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_pos_ids,
+                    sorted_gains,
+                    embedding_table,
+                    weights,
+                    "input_size",
+                    input_size,
+                    "max_valency",
+                    max_valency,
+                    "num_weights",
+                    num_weights,
+                    "combiner_computation",
+                    combiner_computation,
+                    "quantization_config_low",
+                    quantization_config_low,
+                    "quantization_config_high",
+                    quantization_config_high,
+                    "quantization_config_num_buckets",
+                    quantization_config_num_buckets,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_pos_ids,
+            sorted_gains,
+            embedding_table,
+            weights,
         ),
+        {
+            "input_size": input_size,
+            "max_valency": max_valency,
+            "num_weights": num_weights,
+            "combiner_computation": combiner_computation,
+            "quantization_config_low": quantization_config_low,
+            "quantization_config_high": quantization_config_high,
+            "quantization_config_num_buckets": quantization_config_num_buckets,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,17 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithAdagradAndCsrInput",
+    "XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs",
     "xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input",
 ]
 
@@ -40,6 +52,13 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInputInputs(OpInputs):
     clip_weight_max: float
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithAdagradAndCsrInput, as `xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
@@ -81,10 +100,12 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradAndCsrInput"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithAdagradAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of XlaSparseDenseMatmulGradWithAdagradAndCsrInput.
@@ -172,15 +193,15 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithAdagradAndCsrInput = (
-            XlaSparseDenseMatmulGradWithAdagradAndCsrInput()
+        op: XlaSparseDenseMatmulGradWithAdagradAndCsrInput = new(
+            XlaSparseDenseMatmulGradWithAdagradAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table, op.updated_accumulator = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradAndCsrInput",
                     None,
                     row_pointers,
@@ -202,8 +223,8 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -223,7 +244,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -231,6 +252,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -243,29 +265,68 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
     num_minibatches_per_physical_sparse_core: Operand[TInt32],
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithAdagradAndCsrInput:
-    """`XlaSparseDenseMatmulGradWithAdagradAndCsrInput.create` in the current scope,
-    with XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options as keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs:
+    """The outputs of `XlaSparseDenseMatmulGradWithAdagradAndCsrInput.create` in the
+    current scope, with XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options as
+    keywords.
     """
-    return XlaSparseDenseMatmulGradWithAdagradAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        accumulator,
-        num_minibatches_per_physical_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithAdagradAndCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulGradWithAdagradAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_gains,
+                    activation_gradients,
+                    learning_rate,
+                    embedding_table,
+                    accumulator,
+                    num_minibatches_per_physical_sparse_core,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithAdagradAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            accumulator,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

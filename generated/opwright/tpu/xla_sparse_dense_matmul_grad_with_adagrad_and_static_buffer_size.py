@@ -7,17 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize",
+    "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs",
     "xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size",
 ]
 
@@ -42,6 +54,13 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeInputs(OpInputs):
     max_unique_ids_per_sparse_core: int
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize, as `xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
@@ -86,10 +105,12 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeInputs
+    Outputs = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -184,15 +205,15 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize = (
-            XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize()
+        op: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize = new(
+            XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table, op.updated_accumulator = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -218,8 +239,8 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -241,7 +262,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -249,6 +270,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -263,32 +285,76 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize:
-    """`XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.create` in the current
-    scope, with XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options as
-    keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs:
+    """The outputs of `XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.create`
+    in the current scope, with
+    XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options as keywords.
     """
-    return XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        accumulator,
-        num_minibatches_per_physical_sparse_core,
-        max_ids_per_sparse_core,
-        max_unique_ids_per_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs
+    if executing_eagerly():
+        try:
+            _result = (
+                XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs._make(
+                    execute(
+                        context[CURRENT],
+                        "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize",
+                        name,
+                        row_pointers,
+                        sorted_sample_ids,
+                        sorted_token_ids,
+                        sorted_gains,
+                        activation_gradients,
+                        learning_rate,
+                        embedding_table,
+                        accumulator,
+                        num_minibatches_per_physical_sparse_core,
+                        "clip_weight_min",
+                        clip_weight_min,
+                        "clip_weight_max",
+                        clip_weight_max,
+                        "max_ids_per_sparse_core",
+                        max_ids_per_sparse_core,
+                        "max_unique_ids_per_sparse_core",
+                        max_unique_ids_per_sparse_core,
+                        "table_name",
+                        table_name,
+                        "num_sparsecores_per_device",
+                        num_sparsecores_per_device,
+                    )
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            accumulator,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_ids_per_sparse_core": max_ids_per_sparse_core,
+            "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

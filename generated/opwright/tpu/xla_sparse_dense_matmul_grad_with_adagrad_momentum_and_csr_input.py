@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput",
+    "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs",
     "xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input",
 ]
 
@@ -46,6 +59,14 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputInputs(OpInputs):
     clip_weight_max: float
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput, as `xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_momenta: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
@@ -90,11 +111,13 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_momenta")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     updated_momenta: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -197,19 +220,19 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput = (
-            XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput()
+        op: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput = new(
+            XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_momenta,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput",
                     None,
                     row_pointers,
@@ -223,7 +246,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
                     momenta,
                     num_minibatches_per_physical_sparse_core,
                     "use_nesterov",
-                    use_nesterov,
+                    flags[use_nesterov],
                     "exponent",
                     exponent,
                     "beta1",
@@ -242,8 +265,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -269,7 +292,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -277,6 +300,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -295,36 +319,87 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
     epsilon: float,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput:
-    """`XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.create` in the current
-    scope, with XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options as
-    keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs:
+    """The outputs of `XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.create`
+    in the current scope, with
+    XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options as keywords.
     """
-    return XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        accumulator,
-        momenta,
-        num_minibatches_per_physical_sparse_core,
-        use_nesterov,
-        exponent,
-        beta1,
-        beta2,
-        epsilon,
-        table_name,
-        XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = (
+                XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs._make(
+                    execute(
+                        context[CURRENT],
+                        "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput",
+                        name,
+                        row_pointers,
+                        sorted_sample_ids,
+                        sorted_token_ids,
+                        sorted_gains,
+                        activation_gradients,
+                        learning_rate,
+                        embedding_table,
+                        accumulator,
+                        momenta,
+                        num_minibatches_per_physical_sparse_core,
+                        "use_nesterov",
+                        flags[use_nesterov],
+                        "exponent",
+                        exponent,
+                        "beta1",
+                        beta1,
+                        "beta2",
+                        beta2,
+                        "epsilon",
+                        epsilon,
+                        "clip_weight_min",
+                        clip_weight_min,
+                        "clip_weight_max",
+                        clip_weight_max,
+                        "table_name",
+                        table_name,
+                        "num_sparsecores_per_device",
+                        num_sparsecores_per_device,
+                    )
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            accumulator,
+            momenta,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "use_nesterov": use_nesterov,
+            "exponent": exponent,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

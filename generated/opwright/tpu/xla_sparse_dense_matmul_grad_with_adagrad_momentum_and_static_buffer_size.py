@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize",
+    "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs",
     "xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size",
 ]
 
@@ -48,6 +61,14 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeInputs(OpInp
     max_unique_ids_per_sparse_core: int
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize, as `xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_momenta: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
@@ -95,11 +116,13 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_momenta")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     updated_momenta: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeInputs
+    Outputs = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -212,19 +235,19 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize = (
-            XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize()
+        op: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize = new(
+            XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_momenta,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -238,7 +261,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
                     momenta,
                     num_minibatches_per_physical_sparse_core,
                     "use_nesterov",
-                    use_nesterov,
+                    flags[use_nesterov],
                     "exponent",
                     exponent,
                     "beta1",
@@ -261,8 +284,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -290,7 +313,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -298,6 +321,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Option
 MERGE = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -318,39 +342,95 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize:
-    """`XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.create` in the
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs:
+    """The outputs of
+    `XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.create` in the
     current scope, with
     XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options as
     keywords.
     """
-    return XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        accumulator,
-        momenta,
-        num_minibatches_per_physical_sparse_core,
-        use_nesterov,
-        exponent,
-        beta1,
-        beta2,
-        epsilon,
-        max_ids_per_sparse_core,
-        max_unique_ids_per_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize._unknown(
+            _unknown
+        )
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_gains,
+                    activation_gradients,
+                    learning_rate,
+                    embedding_table,
+                    accumulator,
+                    momenta,
+                    num_minibatches_per_physical_sparse_core,
+                    "use_nesterov",
+                    flags[use_nesterov],
+                    "exponent",
+                    exponent,
+                    "beta1",
+                    beta1,
+                    "beta2",
+                    beta2,
+                    "epsilon",
+                    epsilon,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_ids_per_sparse_core",
+                    max_ids_per_sparse_core,
+                    "max_unique_ids_per_sparse_core",
+                    max_unique_ids_per_sparse_core,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            accumulator,
+            momenta,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "use_nesterov": use_nesterov,
+            "exponent": exponent,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_ids_per_sparse_core": max_ids_per_sparse_core,
+            "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

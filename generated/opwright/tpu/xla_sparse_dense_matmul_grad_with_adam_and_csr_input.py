@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithAdamAndCsrInput",
+    "XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs",
     "xla_sparse_dense_matmul_grad_with_adam_and_csr_input",
 ]
 
@@ -45,6 +58,14 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInputInputs(OpInputs):
     clip_weight_max: float
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithAdamAndCsrInput, as `xla_sparse_dense_matmul_grad_with_adam_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_momenta: Output[TFloat32]
+    updated_velocity: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
@@ -91,11 +112,13 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdamAndCsrInput"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_momenta", "updated_velocity")
     updated_embedding_table: Output[TFloat32]
     updated_momenta: Output[TFloat32]
     updated_velocity: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithAdamAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of XlaSparseDenseMatmulGradWithAdamAndCsrInput.
@@ -195,16 +218,16 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithAdamAndCsrInput = (
-            XlaSparseDenseMatmulGradWithAdamAndCsrInput()
+        op: XlaSparseDenseMatmulGradWithAdamAndCsrInput = new(
+            XlaSparseDenseMatmulGradWithAdamAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table, op.updated_momenta, op.updated_velocity = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "XlaSparseDenseMatmulGradWithAdamAndCsrInput",
                         None,
                         row_pointers,
@@ -218,7 +241,7 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
                         velocity,
                         num_minibatches_per_physical_sparse_core,
                         "use_sum_inside_sqrt",
-                        use_sum_inside_sqrt,
+                        flags[use_sum_inside_sqrt],
                         "beta1",
                         beta1,
                         "beta2",
@@ -236,8 +259,8 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -262,7 +285,7 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -270,6 +293,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -287,34 +311,82 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
     epsilon: float,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithAdamAndCsrInput:
-    """`XlaSparseDenseMatmulGradWithAdamAndCsrInput.create` in the current scope,
-    with XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options as keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs:
+    """The outputs of `XlaSparseDenseMatmulGradWithAdamAndCsrInput.create` in the
+    current scope, with XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options as
+    keywords.
     """
-    return XlaSparseDenseMatmulGradWithAdamAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        momenta,
-        velocity,
-        num_minibatches_per_physical_sparse_core,
-        use_sum_inside_sqrt,
-        beta1,
-        beta2,
-        epsilon,
-        table_name,
-        XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithAdamAndCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulGradWithAdamAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_gains,
+                    activation_gradients,
+                    learning_rate,
+                    embedding_table,
+                    momenta,
+                    velocity,
+                    num_minibatches_per_physical_sparse_core,
+                    "use_sum_inside_sqrt",
+                    flags[use_sum_inside_sqrt],
+                    "beta1",
+                    beta1,
+                    "beta2",
+                    beta2,
+                    "epsilon",
+                    epsilon,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithAdamAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            momenta,
+            velocity,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "use_sum_inside_sqrt": use_sum_inside_sqrt,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize",
+    "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs",
     "xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size",
 ]
 
@@ -47,6 +60,14 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeInputs(OpInputs):
     max_unique_ids_per_sparse_core: int
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize, as `xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_momenta: Output[TFloat32]
+    updated_velocity: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
@@ -96,11 +117,13 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_momenta", "updated_velocity")
     updated_embedding_table: Output[TFloat32]
     updated_momenta: Output[TFloat32]
     updated_velocity: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeInputs
+    Outputs = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -207,16 +230,16 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize = (
-            XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize()
+        op: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize = new(
+            XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table, op.updated_momenta, op.updated_velocity = (
                     execute(
-                        context._context,
+                        context[CURRENT],
                         "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize",
                         None,
                         row_pointers,
@@ -230,7 +253,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
                         velocity,
                         num_minibatches_per_physical_sparse_core,
                         "use_sum_inside_sqrt",
-                        use_sum_inside_sqrt,
+                        flags[use_sum_inside_sqrt],
                         "beta1",
                         beta1,
                         "beta2",
@@ -252,8 +275,8 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
                     )
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -280,7 +303,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -288,6 +311,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -307,37 +331,88 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize:
-    """`XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.create` in the current
-    scope, with XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options as
-    keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs:
+    """The outputs of `XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.create` in
+    the current scope, with
+    XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options as keywords.
     """
-    return XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        momenta,
-        velocity,
-        num_minibatches_per_physical_sparse_core,
-        use_sum_inside_sqrt,
-        beta1,
-        beta2,
-        epsilon,
-        max_ids_per_sparse_core,
-        max_unique_ids_per_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_gains,
+                    activation_gradients,
+                    learning_rate,
+                    embedding_table,
+                    momenta,
+                    velocity,
+                    num_minibatches_per_physical_sparse_core,
+                    "use_sum_inside_sqrt",
+                    flags[use_sum_inside_sqrt],
+                    "beta1",
+                    beta1,
+                    "beta2",
+                    beta2,
+                    "epsilon",
+                    epsilon,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_ids_per_sparse_core",
+                    max_ids_per_sparse_core,
+                    "max_unique_ids_per_sparse_core",
+                    max_unique_ids_per_sparse_core,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            momenta,
+            velocity,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "use_sum_inside_sqrt": use_sum_inside_sqrt,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_ids_per_sparse_core": max_ids_per_sparse_core,
+            "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         FunctionLike,
@@ -163,15 +173,15 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithCsrInput[U] = (
-            XlaSparseDenseMatmulGradWithCsrInput()
+        op: XlaSparseDenseMatmulGradWithCsrInput[U] = new(
+            XlaSparseDenseMatmulGradWithCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_tables = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithCsrInput",
                     None,
                     row_pointers,
@@ -190,8 +200,8 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -209,7 +219,7 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -217,6 +227,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -229,25 +240,58 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
     custom_computation: FunctionLike,
     table_name: StringLike,
     *,
-    num_sparsecores_per_device: int = default(-1),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithCsrInput[U]:
-    """`XlaSparseDenseMatmulGradWithCsrInput.create` in the current scope, with
-    XlaSparseDenseMatmulGradWithCsrInput.Options as keywords.
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`updated_tables` of `XlaSparseDenseMatmulGradWithCsrInput.create` in the
+    current scope, with XlaSparseDenseMatmulGradWithCsrInput.Options as keywords.
     """
-    return XlaSparseDenseMatmulGradWithCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        tables,
-        hyperparameters,
-        num_minibatches_per_physical_sparse_core,
-        custom_computation,
-        table_name,
-        XlaSparseDenseMatmulGradWithCsrInput.Options(
-            num_sparsecores_per_device=num_sparsecores_per_device
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseDenseMatmulGradWithCsrInput",
+                name,
+                row_pointers,
+                sorted_sample_ids,
+                sorted_token_ids,
+                sorted_gains,
+                activation_gradients,
+                tables,
+                hyperparameters,
+                num_minibatches_per_physical_sparse_core,
+                "custom_computation",
+                custom_computation,
+                "table_name",
+                table_name,
+                "num_sparsecores_per_device",
+                num_sparsecores_per_device,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            tables,
+            hyperparameters,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "custom_computation": custom_computation,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

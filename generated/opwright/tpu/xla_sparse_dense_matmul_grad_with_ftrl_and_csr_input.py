@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithFtrlAndCsrInput",
+    "XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs",
     "xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input",
 ]
 
@@ -46,6 +59,14 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInputInputs(OpInputs):
     clip_weight_max: float
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithFtrlAndCsrInput, as `xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_linear: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
@@ -96,11 +117,13 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithFtrlAndCsrInput"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_linear")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     updated_linear: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithFtrlAndCsrInputInputs
+    Outputs = XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs
 
     class Options(OpOptions):
         """Optional attributes of XlaSparseDenseMatmulGradWithFtrlAndCsrInput.
@@ -203,19 +226,19 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithFtrlAndCsrInput = (
-            XlaSparseDenseMatmulGradWithFtrlAndCsrInput()
+        op: XlaSparseDenseMatmulGradWithFtrlAndCsrInput = new(
+            XlaSparseDenseMatmulGradWithFtrlAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_linear,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithFtrlAndCsrInput",
                     None,
                     row_pointers,
@@ -229,7 +252,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
                     linear,
                     num_minibatches_per_physical_sparse_core,
                     "multiply_linear_by_learning_rate",
-                    multiply_linear_by_learning_rate,
+                    flags[multiply_linear_by_learning_rate],
                     "beta",
                     beta,
                     "learning_rate_power",
@@ -248,8 +271,8 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -275,7 +298,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -283,6 +306,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -301,35 +325,85 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
     l2_regularization_strength: float,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithFtrlAndCsrInput:
-    """`XlaSparseDenseMatmulGradWithFtrlAndCsrInput.create` in the current scope,
-    with XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options as keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs:
+    """The outputs of `XlaSparseDenseMatmulGradWithFtrlAndCsrInput.create` in the
+    current scope, with XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options as
+    keywords.
     """
-    return XlaSparseDenseMatmulGradWithFtrlAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        accumulator,
-        linear,
-        num_minibatches_per_physical_sparse_core,
-        multiply_linear_by_learning_rate,
-        beta,
-        learning_rate_power,
-        l1_regularization_strength,
-        l2_regularization_strength,
-        table_name,
-        XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithFtrlAndCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulGradWithFtrlAndCsrInput",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_gains,
+                    activation_gradients,
+                    learning_rate,
+                    embedding_table,
+                    accumulator,
+                    linear,
+                    num_minibatches_per_physical_sparse_core,
+                    "multiply_linear_by_learning_rate",
+                    flags[multiply_linear_by_learning_rate],
+                    "beta",
+                    beta,
+                    "learning_rate_power",
+                    learning_rate_power,
+                    "l1_regularization_strength",
+                    l1_regularization_strength,
+                    "l2_regularization_strength",
+                    l2_regularization_strength,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithFtrlAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            accumulator,
+            linear,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "multiply_linear_by_learning_rate": multiply_linear_by_learning_rate,
+            "beta": beta,
+            "learning_rate_power": learning_rate_power,
+            "l1_regularization_strength": l1_regularization_strength,
+            "l2_regularization_strength": l2_regularization_strength,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
     "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize",
+    "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs",
     "xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size",
 ]
 
@@ -48,6 +61,14 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeInputs(OpInputs):
     max_unique_ids_per_sparse_core: int
     table_name: StringLike
     num_sparsecores_per_device: int
+
+
+class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs(NamedTuple):
+    """Outputs of XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize, as `xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size` returns them."""
+
+    updated_embedding_table: Output[TFloat32]
+    updated_accumulator: Output[TFloat32]
+    updated_linear: Output[TFloat32]
 
 
 class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
@@ -101,11 +122,13 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_linear")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]
     updated_linear: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeInputs
+    Outputs = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs
 
     class Options(OpOptions):
         """Optional attributes of
@@ -215,19 +238,19 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize = (
-            XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize()
+        op: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize = new(
+            XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
                     op.updated_linear,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -241,7 +264,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
                     linear,
                     num_minibatches_per_physical_sparse_core,
                     "multiply_linear_by_learning_rate",
-                    multiply_linear_by_learning_rate,
+                    flags[multiply_linear_by_learning_rate],
                     "beta",
                     beta,
                     "learning_rate_power",
@@ -264,8 +287,8 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -293,7 +316,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -301,6 +324,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -321,38 +345,91 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize:
-    """`XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.create` in the current
-    scope, with XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options as
-    keywords.
+    **_unknown: Never,
+) -> XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs:
+    """The outputs of `XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.create` in
+    the current scope, with
+    XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options as keywords.
     """
-    return XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        accumulator,
-        linear,
-        num_minibatches_per_physical_sparse_core,
-        multiply_linear_by_learning_rate,
-        beta,
-        learning_rate_power,
-        l1_regularization_strength,
-        l2_regularization_strength,
-        max_ids_per_sparse_core,
-        max_unique_ids_per_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs
+    if executing_eagerly():
+        try:
+            _result = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize",
+                    name,
+                    row_pointers,
+                    sorted_sample_ids,
+                    sorted_token_ids,
+                    sorted_gains,
+                    activation_gradients,
+                    learning_rate,
+                    embedding_table,
+                    accumulator,
+                    linear,
+                    num_minibatches_per_physical_sparse_core,
+                    "multiply_linear_by_learning_rate",
+                    flags[multiply_linear_by_learning_rate],
+                    "beta",
+                    beta,
+                    "learning_rate_power",
+                    learning_rate_power,
+                    "l1_regularization_strength",
+                    l1_regularization_strength,
+                    "l2_regularization_strength",
+                    l2_regularization_strength,
+                    "clip_weight_min",
+                    clip_weight_min,
+                    "clip_weight_max",
+                    clip_weight_max,
+                    "max_ids_per_sparse_core",
+                    max_ids_per_sparse_core,
+                    "max_unique_ids_per_sparse_core",
+                    max_unique_ids_per_sparse_core,
+                    "table_name",
+                    table_name,
+                    "num_sparsecores_per_device",
+                    num_sparsecores_per_device,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            accumulator,
+            linear,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "multiply_linear_by_learning_rate": multiply_linear_by_learning_rate,
+            "beta": beta,
+            "learning_rate_power": learning_rate_power,
+            "l1_regularization_strength": l1_regularization_strength,
+            "l2_regularization_strength": l2_regularization_strength,
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_ids_per_sparse_core": max_ids_per_sparse_core,
+            "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

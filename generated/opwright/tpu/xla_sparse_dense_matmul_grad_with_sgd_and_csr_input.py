@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
     from typing_extensions import Self
 
 __all__ = [
@@ -41,7 +53,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInputInputs(OpInputs):
     num_sparsecores_per_device: int
 
 
-class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
+class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
     """Backpropagates a lookup and updates its table by SGD.
 
     The backward pass of XlaSparseDenseMatmulWithCsrInput, with the same triples. It
@@ -77,6 +89,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithSgdAndCsrInput"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table",)
     updated_embedding_table: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithSgdAndCsrInputInputs
@@ -126,9 +139,6 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
     def inputs(self) -> XlaSparseDenseMatmulGradWithSgdAndCsrInputInputs:
         return XlaSparseDenseMatmulGradWithSgdAndCsrInputInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.updated_embedding_table
-
     @staticmethod
     def create(
         scope: Scope,
@@ -167,15 +177,15 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithSgdAndCsrInput = (
-            XlaSparseDenseMatmulGradWithSgdAndCsrInput()
+        op: XlaSparseDenseMatmulGradWithSgdAndCsrInput = new(
+            XlaSparseDenseMatmulGradWithSgdAndCsrInput
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithSgdAndCsrInput",
                     None,
                     row_pointers,
@@ -196,8 +206,8 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -216,7 +226,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -224,6 +234,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -235,28 +246,64 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
     num_minibatches_per_physical_sparse_core: Operand[TInt32],
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithSgdAndCsrInput:
-    """`XlaSparseDenseMatmulGradWithSgdAndCsrInput.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`updated_embedding_table` of
+    `XlaSparseDenseMatmulGradWithSgdAndCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options as keywords.
     """
-    return XlaSparseDenseMatmulGradWithSgdAndCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        num_minibatches_per_physical_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithSgdAndCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseDenseMatmulGradWithSgdAndCsrInput",
+                name,
+                row_pointers,
+                sorted_sample_ids,
+                sorted_token_ids,
+                sorted_gains,
+                activation_gradients,
+                learning_rate,
+                embedding_table,
+                num_minibatches_per_physical_sparse_core,
+                "clip_weight_min",
+                clip_weight_min,
+                "clip_weight_max",
+                clip_weight_max,
+                "table_name",
+                table_name,
+                "num_sparsecores_per_device",
+                num_sparsecores_per_device,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithSgdAndCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
     from typing_extensions import Self
 
 __all__ = [
@@ -43,7 +55,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSizeInputs(OpInputs):
     num_sparsecores_per_device: int
 
 
-class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
+class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
     """Backpropagates a lookup and updates its table by SGD.
 
     The backward pass of XlaSparseDenseMatmulWithStaticBufferSize, with the same
@@ -82,6 +94,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize"
+    NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table",)
     updated_embedding_table: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSizeInputs
@@ -131,9 +144,6 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
     def inputs(self) -> XlaSparseDenseMatmulGradWithSgdAndStaticBufferSizeInputs:
         return XlaSparseDenseMatmulGradWithSgdAndStaticBufferSizeInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.updated_embedding_table
-
     @staticmethod
     def create(
         scope: Scope,
@@ -178,15 +188,15 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize = (
-            XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize()
+        op: XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize = new(
+            XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.updated_embedding_table = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -211,8 +221,8 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -233,7 +243,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -241,6 +251,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -254,31 +265,71 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
     *,
-    clip_weight_min: float = default(float("-inf")),
-    clip_weight_max: float = default(float("inf")),
-    num_sparsecores_per_device: int = default(-1),
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize:
-    """`XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.create` in the current
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`updated_embedding_table` of
+    `XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.create` in the current
     scope, with XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options as
     keywords.
     """
-    return XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        activation_gradients,
-        learning_rate,
-        embedding_table,
-        num_minibatches_per_physical_sparse_core,
-        max_ids_per_sparse_core,
-        max_unique_ids_per_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options(
-            clip_weight_min=clip_weight_min,
-            clip_weight_max=clip_weight_max,
-            num_sparsecores_per_device=num_sparsecores_per_device,
+    if _unknown:
+        raise XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",
+                name,
+                row_pointers,
+                sorted_sample_ids,
+                sorted_token_ids,
+                sorted_gains,
+                activation_gradients,
+                learning_rate,
+                embedding_table,
+                num_minibatches_per_physical_sparse_core,
+                "clip_weight_min",
+                clip_weight_min,
+                "clip_weight_max",
+                clip_weight_max,
+                "max_ids_per_sparse_core",
+                max_ids_per_sparse_core,
+                "max_unique_ids_per_sparse_core",
+                max_unique_ids_per_sparse_core,
+                "table_name",
+                table_name,
+                "num_sparsecores_per_device",
+                num_sparsecores_per_device,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            activation_gradients,
+            learning_rate,
+            embedding_table,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "clip_weight_min": clip_weight_min,
+            "clip_weight_max": clip_weight_max,
+            "max_ids_per_sparse_core": max_ids_per_sparse_core,
+            "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -47,7 +57,7 @@ class XlaSparseDenseMatmulWithCsrInputInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
+class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
     """Looks up embeddings on SparseCores.
 
     The lookup is a product of a sparse matrix, the triples, with the table:
@@ -89,6 +99,7 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
     """
 
     OP_NAME = "XlaSparseDenseMatmulWithCsrInput"
+    NATIVE = ("CPU",)
     __slots__ = ("activations",)
     activations: Output[T]
     Inputs = XlaSparseDenseMatmulWithCsrInputInputs
@@ -120,9 +131,6 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
     @property
     def inputs(self) -> XlaSparseDenseMatmulWithCsrInputInputs[T]:
         return XlaSparseDenseMatmulWithCsrInputInputs(self)
-
-    def as_output(self) -> Output[T]:
-        return self.activations
 
     @staticmethod
     def create(
@@ -169,13 +177,13 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulWithCsrInput[U] = XlaSparseDenseMatmulWithCsrInput()
+        op: XlaSparseDenseMatmulWithCsrInput[U] = new(XlaSparseDenseMatmulWithCsrInput)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.activations = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulWithCsrInput",
                     None,
                     row_pointers,
@@ -198,8 +206,8 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -218,7 +226,7 @@ class XlaSparseDenseMatmulWithCsrInput(Op, Generic[T]):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -226,6 +234,7 @@ DEFAULTS = XlaSparseDenseMatmulWithCsrInput.Options()
 MERGE = XlaSparseDenseMatmulWithCsrInput.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_with_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -239,26 +248,63 @@ def xla_sparse_dense_matmul_with_csr_input(
     quantization_config_num_buckets: int,
     table_name: StringLike,
     *,
-    num_sparsecores_per_device: int = default(-1),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulWithCsrInput[U]:
-    """`XlaSparseDenseMatmulWithCsrInput.create` in the current scope, with
-    XlaSparseDenseMatmulWithCsrInput.Options as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`activations` of `XlaSparseDenseMatmulWithCsrInput.create` in the current
+    scope, with XlaSparseDenseMatmulWithCsrInput.Options as keywords.
     """
-    return XlaSparseDenseMatmulWithCsrInput.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        embedding_table,
-        num_minibatches_per_physical_sparse_core,
-        input_size,
-        quantization_config_low,
-        quantization_config_high,
-        quantization_config_num_buckets,
-        table_name,
-        XlaSparseDenseMatmulWithCsrInput.Options(
-            num_sparsecores_per_device=num_sparsecores_per_device
+    if _unknown:
+        raise XlaSparseDenseMatmulWithCsrInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseDenseMatmulWithCsrInput",
+                name,
+                row_pointers,
+                sorted_sample_ids,
+                sorted_token_ids,
+                sorted_gains,
+                embedding_table,
+                num_minibatches_per_physical_sparse_core,
+                "input_size",
+                input_size,
+                "quantization_config_low",
+                quantization_config_low,
+                "quantization_config_high",
+                quantization_config_high,
+                "quantization_config_num_buckets",
+                quantization_config_num_buckets,
+                "table_name",
+                table_name,
+                "num_sparsecores_per_device",
+                num_sparsecores_per_device,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulWithCsrInput._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            embedding_table,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "input_size": input_size,
+            "quantization_config_low": quantization_config_low,
+            "quantization_config_high": quantization_config_high,
+            "quantization_config_num_buckets": quantization_config_num_buckets,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

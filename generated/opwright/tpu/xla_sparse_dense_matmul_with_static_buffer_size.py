@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
     from typing_extensions import Self
 
 __all__ = [
@@ -41,7 +53,7 @@ class XlaSparseDenseMatmulWithStaticBufferSizeInputs(OpInputs):
     num_sparsecores_per_device: int
 
 
-class XlaSparseDenseMatmulWithStaticBufferSize(Op):
+class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
     """Looks up embeddings on SparseCores, with limits given as attrs.
 
     The lookup is a product of a sparse matrix, the triples, with the table:
@@ -82,6 +94,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulWithStaticBufferSize"
+    NATIVE = ("CPU",)
     __slots__ = ("activations",)
     activations: Output[TFloat32]
     Inputs = XlaSparseDenseMatmulWithStaticBufferSizeInputs
@@ -113,9 +126,6 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
     @property
     def inputs(self) -> XlaSparseDenseMatmulWithStaticBufferSizeInputs:
         return XlaSparseDenseMatmulWithStaticBufferSizeInputs(self)
-
-    def as_output(self) -> Output[TFloat32]:
-        return self.activations
 
     @staticmethod
     def create(
@@ -168,15 +178,15 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseDenseMatmulWithStaticBufferSize = (
-            XlaSparseDenseMatmulWithStaticBufferSize()
+        op: XlaSparseDenseMatmulWithStaticBufferSize = new(
+            XlaSparseDenseMatmulWithStaticBufferSize
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.activations = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseDenseMatmulWithStaticBufferSize",
                     None,
                     row_pointers,
@@ -203,8 +213,8 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
                     opts.num_sparsecores_per_device,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -225,7 +235,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(Op):
                 "table_name": table_name,
                 "num_sparsecores_per_device": opts.num_sparsecores_per_device,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -233,6 +243,7 @@ DEFAULTS = XlaSparseDenseMatmulWithStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulWithStaticBufferSize.Options.merge
 
 
+@explained
 def xla_sparse_dense_matmul_with_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],
@@ -248,28 +259,70 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
     *,
-    num_sparsecores_per_device: int = default(-1),
+    num_sparsecores_per_device: int = -1,
     name: str | None = None,
-) -> XlaSparseDenseMatmulWithStaticBufferSize:
-    """`XlaSparseDenseMatmulWithStaticBufferSize.create` in the current scope, with
-    XlaSparseDenseMatmulWithStaticBufferSize.Options as keywords.
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`activations` of `XlaSparseDenseMatmulWithStaticBufferSize.create` in the
+    current scope, with XlaSparseDenseMatmulWithStaticBufferSize.Options as
+    keywords.
     """
-    return XlaSparseDenseMatmulWithStaticBufferSize.create(
-        Scope.current(name),
-        row_pointers,
-        sorted_sample_ids,
-        sorted_token_ids,
-        sorted_gains,
-        embedding_table,
-        num_minibatches_per_physical_sparse_core,
-        input_size,
-        quantization_config_low,
-        quantization_config_high,
-        quantization_config_num_buckets,
-        max_ids_per_sparse_core,
-        max_unique_ids_per_sparse_core,
-        table_name,
-        XlaSparseDenseMatmulWithStaticBufferSize.Options(
-            num_sparsecores_per_device=num_sparsecores_per_device
+    if _unknown:
+        raise XlaSparseDenseMatmulWithStaticBufferSize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseDenseMatmulWithStaticBufferSize",
+                name,
+                row_pointers,
+                sorted_sample_ids,
+                sorted_token_ids,
+                sorted_gains,
+                embedding_table,
+                num_minibatches_per_physical_sparse_core,
+                "input_size",
+                input_size,
+                "quantization_config_low",
+                quantization_config_low,
+                "quantization_config_high",
+                quantization_config_high,
+                "quantization_config_num_buckets",
+                quantization_config_num_buckets,
+                "max_ids_per_sparse_core",
+                max_ids_per_sparse_core,
+                "max_unique_ids_per_sparse_core",
+                max_unique_ids_per_sparse_core,
+                "table_name",
+                table_name,
+                "num_sparsecores_per_device",
+                num_sparsecores_per_device,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseDenseMatmulWithStaticBufferSize._call(
+        name,
+        (
+            row_pointers,
+            sorted_sample_ids,
+            sorted_token_ids,
+            sorted_gains,
+            embedding_table,
+            num_minibatches_per_physical_sparse_core,
         ),
+        {
+            "input_size": input_size,
+            "quantization_config_low": quantization_config_low,
+            "quantization_config_high": quantization_config_high,
+            "quantization_config_num_buckets": quantization_config_num_buckets,
+            "max_ids_per_sparse_core": max_ids_per_sparse_core,
+            "max_unique_ids_per_sparse_core": max_unique_ids_per_sparse_core,
+            "table_name": table_name,
+            "num_sparsecores_per_device": num_sparsecores_per_device,
+        },
+        fast_path_error,
     )
+    return _result

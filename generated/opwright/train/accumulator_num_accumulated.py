@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TString, TensorOperand
 
 __all__ = ["AccumulatorNumAccumulated", "accumulator_num_accumulated"]
 
@@ -21,7 +32,7 @@ class AccumulatorNumAccumulatedInputs(OpInputs):
     handle: Output[TString]
 
 
-class AccumulatorNumAccumulated(Op):
+class AccumulatorNumAccumulated(TensorOp[TInt32]):
     """Number of gradients that an accumulator holds.
 
     Counts the gradients added since the accumulator was last emptied; stale ones do not
@@ -40,9 +51,6 @@ class AccumulatorNumAccumulated(Op):
     def inputs(self) -> AccumulatorNumAccumulatedInputs:
         return AccumulatorNumAccumulatedInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.num_accumulated
-
     @staticmethod
     def create(
         scope: Scope, handle: TensorOperand[TString]
@@ -57,21 +65,35 @@ class AccumulatorNumAccumulated(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AccumulatorNumAccumulated = AccumulatorNumAccumulated()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AccumulatorNumAccumulated = new(AccumulatorNumAccumulated)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.num_accumulated = execute(
-                    context._context, "AccumulatorNumAccumulated", None, handle
+                    context[CURRENT], "AccumulatorNumAccumulated", None, handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle,), {}, fast_path_error)
 
 
+@explained
 def accumulator_num_accumulated(
-    handle: TensorOperand[TString], *, name: str | None = None
-) -> AccumulatorNumAccumulated:
-    """`AccumulatorNumAccumulated.create` in the current scope."""
-    return AccumulatorNumAccumulated.create(Scope.current(name), handle)
+    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`num_accumulated` of `AccumulatorNumAccumulated.create` in the current scope."""
+    if _unknown:
+        raise AccumulatorNumAccumulated._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "AccumulatorNumAccumulated", name, handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AccumulatorNumAccumulated._call(name, (handle,), {}, fast_path_error)
+    return _result

@@ -5,16 +5,25 @@ accumulator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -40,7 +49,7 @@ class AccumulatorTakeGradientInputs(OpInputs):
     dtype: DType
 
 
-class AccumulatorTakeGradient(Op, Generic[Dtype]):
+class AccumulatorTakeGradient(TensorOp[Dtype]):
     """Waits for gradients, returns their mean and empties the accumulator.
 
     Blocks until the accumulator holds at least `num_required` gradients. Then it
@@ -69,9 +78,6 @@ class AccumulatorTakeGradient(Op, Generic[Dtype]):
     def inputs(self) -> AccumulatorTakeGradientInputs:
         return AccumulatorTakeGradientInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.average
-
     @staticmethod
     def create(
         scope: Scope,
@@ -93,12 +99,12 @@ class AccumulatorTakeGradient(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AccumulatorTakeGradient[UDtype] = AccumulatorTakeGradient()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: AccumulatorTakeGradient[UDtype] = new(AccumulatorTakeGradient)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.average = execute(
-                    context._context,
+                    context[CURRENT],
                     "AccumulatorTakeGradient",
                     None,
                     handle,
@@ -107,19 +113,42 @@ class AccumulatorTakeGradient(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, num_required), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (handle, num_required), {"dtype": dtype}, fast_path_error
+        )
 
 
+@explained
 def accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> AccumulatorTakeGradient[UDtype]:
-    """`AccumulatorTakeGradient.create` in the current scope."""
-    return AccumulatorTakeGradient.create(
-        Scope.current(name), handle, num_required, dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`average` of `AccumulatorTakeGradient.create` in the current scope."""
+    if _unknown:
+        raise AccumulatorTakeGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AccumulatorTakeGradient",
+                name,
+                handle,
+                num_required,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AccumulatorTakeGradient._call(
+        name, (handle, num_required), {"dtype": dtype}, fast_path_error
     )
+    return _result

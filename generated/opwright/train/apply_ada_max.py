@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -44,7 +55,7 @@ class ApplyAdaMaxInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyAdaMax(Op, Generic[T]):
+class ApplyAdaMax(TensorOp[T]):
     """TensorFlow's `ApplyAdaMax`: `var`, `m`, `v`, `beta1_power`, `lr`, `beta1`,
     `beta2`, `epsilon`, `grad` -> `out`.
 
@@ -86,21 +97,18 @@ class ApplyAdaMax(Op, Generic[T]):
     def inputs(self) -> ApplyAdaMaxInputs[T]:
         return ApplyAdaMaxInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         m: TensorOperand[U],
         v: TensorOperand[U],
-        beta1_power: Operand[U],
-        lr: Operand[U],
-        beta1: Operand[U],
-        beta2: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        beta1_power: SameOperand[U],
+        lr: SameOperand[U],
+        beta1: SameOperand[U],
+        beta2: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyAdaMax[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -121,13 +129,13 @@ class ApplyAdaMax(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyAdaMax[U] = ApplyAdaMax()
+        op: ApplyAdaMax[U] = new(ApplyAdaMax)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyAdaMax",
                     None,
                     var,
@@ -143,13 +151,13 @@ class ApplyAdaMax(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,33 +165,54 @@ DEFAULTS = ApplyAdaMax.Options()
 MERGE = ApplyAdaMax.Options.merge
 
 
+@explained
 def apply_ada_max(
     var: TensorOperand[U],
     m: TensorOperand[U],
     v: TensorOperand[U],
-    beta1_power: Operand[U],
-    lr: Operand[U],
-    beta1: Operand[U],
-    beta2: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    beta1_power: SameOperand[U],
+    lr: SameOperand[U],
+    beta1: SameOperand[U],
+    beta2: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyAdaMax[U]:
-    """`ApplyAdaMax.create` in the current scope, with ApplyAdaMax.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyAdaMax.create` in the current scope, with ApplyAdaMax.Options
+    as keywords.
     """
-    return ApplyAdaMax.create(
-        Scope.current(name),
-        var,
-        m,
-        v,
-        beta1_power,
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        grad,
-        ApplyAdaMax.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyAdaMax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyAdaMax",
+                name,
+                var,
+                m,
+                v,
+                beta1_power,
+                lr,
+                beta1,
+                beta2,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyAdaMax._call(
+        name,
+        (var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

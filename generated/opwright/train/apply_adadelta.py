@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -42,7 +53,7 @@ class ApplyAdadeltaInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyAdadelta(Op, Generic[T]):
+class ApplyAdadelta(TensorOp[T]):
     """TensorFlow's `ApplyAdadelta`: `var`, `accum`, `accum_update`, `lr`, `rho`,
     `epsilon`, `grad` -> `out`.
 
@@ -84,19 +95,16 @@ class ApplyAdadelta(Op, Generic[T]):
     def inputs(self) -> ApplyAdadeltaInputs[T]:
         return ApplyAdadeltaInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
         accum_update: TensorOperand[U],
-        lr: Operand[U],
-        rho: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        rho: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyAdadelta[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -115,13 +123,13 @@ class ApplyAdadelta(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyAdadelta[U] = ApplyAdadelta()
+        op: ApplyAdadelta[U] = new(ApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyAdadelta",
                     None,
                     var,
@@ -135,13 +143,13 @@ class ApplyAdadelta(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, accum_update, lr, rho, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,29 +157,50 @@ DEFAULTS = ApplyAdadelta.Options()
 MERGE = ApplyAdadelta.Options.merge
 
 
+@explained
 def apply_adadelta(
     var: TensorOperand[U],
     accum: TensorOperand[U],
     accum_update: TensorOperand[U],
-    lr: Operand[U],
-    rho: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    rho: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyAdadelta[U]:
-    """`ApplyAdadelta.create` in the current scope, with ApplyAdadelta.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyAdadelta.create` in the current scope, with
+    ApplyAdadelta.Options as keywords.
     """
-    return ApplyAdadelta.create(
-        Scope.current(name),
-        var,
-        accum,
-        accum_update,
-        lr,
-        rho,
-        epsilon,
-        grad,
-        ApplyAdadelta.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyAdadelta._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyAdadelta",
+                name,
+                var,
+                accum,
+                accum_update,
+                lr,
+                rho,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyAdadelta._call(
+        name,
+        (var, accum, accum_update, lr, rho, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -40,7 +51,7 @@ class ApplyAdagradInputs(OpInputs, Generic[U]):
     update_slots: bool
 
 
-class ApplyAdagrad(Op, Generic[T]):
+class ApplyAdagrad(TensorOp[T]):
     """TensorFlow's `ApplyAdagrad`: `var`, `accum`, `lr`, `grad` -> `out`.
 
     TensorFlow's own text: `ApplyAdagrad.tensorflow_doc()`.
@@ -87,16 +98,13 @@ class ApplyAdagrad(Op, Generic[T]):
     def inputs(self) -> ApplyAdagradInputs[T]:
         return ApplyAdagradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyAdagrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -112,13 +120,13 @@ class ApplyAdagrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyAdagrad[U] = ApplyAdagrad()
+        op: ApplyAdagrad[U] = new(ApplyAdagrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyAdagrad",
                     None,
                     var,
@@ -131,13 +139,13 @@ class ApplyAdagrad(Op, Generic[T]):
                     opts.update_slots,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, grad),
             {"use_locking": opts.use_locking, "update_slots": opts.update_slots},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,24 +153,47 @@ DEFAULTS = ApplyAdagrad.Options()
 MERGE = ApplyAdagrad.Options.merge
 
 
+@explained
 def apply_adagrad(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    update_slots: bool = default(True),
+    use_locking: bool = False,
+    update_slots: bool = True,
     name: str | None = None,
-) -> ApplyAdagrad[U]:
-    """`ApplyAdagrad.create` in the current scope, with ApplyAdagrad.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyAdagrad.create` in the current scope, with ApplyAdagrad.Options
+    as keywords.
     """
-    return ApplyAdagrad.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        grad,
-        ApplyAdagrad.Options(use_locking=use_locking, update_slots=update_slots),
+    if _unknown:
+        raise ApplyAdagrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyAdagrad",
+                name,
+                var,
+                accum,
+                lr,
+                grad,
+                "use_locking",
+                flags[use_locking],
+                "update_slots",
+                flags[update_slots],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyAdagrad._call(
+        name,
+        (var, accum, lr, grad),
+        {"use_locking": use_locking, "update_slots": update_slots},
+        fast_path_error,
     )
+    return _result

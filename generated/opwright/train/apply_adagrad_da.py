@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TInt64,
         TNumber,
         TensorOperand,
@@ -44,7 +56,7 @@ class ApplyAdagradDAInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyAdagradDA(Op, Generic[T]):
+class ApplyAdagradDA(TensorOp[T]):
     """TensorFlow's `ApplyAdagradDA`: `var`, `gradient_accumulator`,
     `gradient_squared_accumulator`, `grad`, `lr`, `l1`, `l2`, `global_step` ->
     `out`.
@@ -87,19 +99,16 @@ class ApplyAdagradDA(Op, Generic[T]):
     def inputs(self) -> ApplyAdagradDAInputs[T]:
         return ApplyAdagradDAInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         gradient_accumulator: TensorOperand[U],
         gradient_squared_accumulator: TensorOperand[U],
-        grad: Operand[U],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
+        grad: SameOperand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
     ) -> ApplyAdagradDA[U]:
@@ -120,13 +129,13 @@ class ApplyAdagradDA(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyAdagradDA[U] = ApplyAdagradDA()
+        op: ApplyAdagradDA[U] = new(ApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyAdagradDA",
                     None,
                     var,
@@ -141,8 +150,8 @@ class ApplyAdagradDA(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -156,7 +165,7 @@ class ApplyAdagradDA(Op, Generic[T]):
                 global_step,
             ),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -164,31 +173,61 @@ DEFAULTS = ApplyAdagradDA.Options()
 MERGE = ApplyAdagradDA.Options.merge
 
 
+@explained
 def apply_adagrad_da(
     var: TensorOperand[U],
     gradient_accumulator: TensorOperand[U],
     gradient_squared_accumulator: TensorOperand[U],
-    grad: Operand[U],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
+    grad: SameOperand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
     global_step: Operand[TInt64],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyAdagradDA[U]:
-    """`ApplyAdagradDA.create` in the current scope, with ApplyAdagradDA.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyAdagradDA.create` in the current scope, with
+    ApplyAdagradDA.Options as keywords.
     """
-    return ApplyAdagradDA.create(
-        Scope.current(name),
-        var,
-        gradient_accumulator,
-        gradient_squared_accumulator,
-        grad,
-        lr,
-        l1,
-        l2,
-        global_step,
-        ApplyAdagradDA.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyAdagradDA._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyAdagradDA",
+                name,
+                var,
+                gradient_accumulator,
+                gradient_squared_accumulator,
+                grad,
+                lr,
+                l1,
+                l2,
+                global_step,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyAdagradDA._call(
+        name,
+        (
+            var,
+            gradient_accumulator,
+            gradient_squared_accumulator,
+            grad,
+            lr,
+            l1,
+            l2,
+            global_step,
+        ),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -41,7 +52,7 @@ class ApplyAdagradV2Inputs(OpInputs, Generic[U]):
     update_slots: bool
 
 
-class ApplyAdagradV2(Op, Generic[T]):
+class ApplyAdagradV2(TensorOp[T]):
     """TensorFlow's `ApplyAdagradV2`: `var`, `accum`, `lr`, `epsilon`, `grad` ->
     `out`.
 
@@ -89,17 +100,14 @@ class ApplyAdagradV2(Op, Generic[T]):
     def inputs(self) -> ApplyAdagradV2Inputs[T]:
         return ApplyAdagradV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyAdagradV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -116,13 +124,13 @@ class ApplyAdagradV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyAdagradV2[U] = ApplyAdagradV2()
+        op: ApplyAdagradV2[U] = new(ApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyAdagradV2",
                     None,
                     var,
@@ -136,13 +144,13 @@ class ApplyAdagradV2(Op, Generic[T]):
                     opts.update_slots,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, epsilon, grad),
             {"use_locking": opts.use_locking, "update_slots": opts.update_slots},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -150,26 +158,49 @@ DEFAULTS = ApplyAdagradV2.Options()
 MERGE = ApplyAdagradV2.Options.merge
 
 
+@explained
 def apply_adagrad_v2(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    update_slots: bool = default(True),
+    use_locking: bool = False,
+    update_slots: bool = True,
     name: str | None = None,
-) -> ApplyAdagradV2[U]:
-    """`ApplyAdagradV2.create` in the current scope, with ApplyAdagradV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyAdagradV2.create` in the current scope, with
+    ApplyAdagradV2.Options as keywords.
     """
-    return ApplyAdagradV2.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        epsilon,
-        grad,
-        ApplyAdagradV2.Options(use_locking=use_locking, update_slots=update_slots),
+    if _unknown:
+        raise ApplyAdagradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyAdagradV2",
+                name,
+                var,
+                accum,
+                lr,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+                "update_slots",
+                flags[update_slots],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyAdagradV2._call(
+        name,
+        (var, accum, lr, epsilon, grad),
+        {"use_locking": use_locking, "update_slots": update_slots},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -46,7 +57,7 @@ class ApplyAdamInputs(OpInputs, Generic[U]):
     use_nesterov: bool
 
 
-class ApplyAdam(Op, Generic[T]):
+class ApplyAdam(TensorOp[T]):
     """TensorFlow's `ApplyAdam`: `var`, `m`, `v`, `beta1_power`, `beta2_power`, `lr`,
     `beta1`, `beta2`, `epsilon`, `grad` -> `out`.
 
@@ -94,22 +105,19 @@ class ApplyAdam(Op, Generic[T]):
     def inputs(self) -> ApplyAdamInputs[T]:
         return ApplyAdamInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         m: TensorOperand[U],
         v: TensorOperand[U],
-        beta1_power: Operand[U],
-        beta2_power: Operand[U],
-        lr: Operand[U],
-        beta1: Operand[U],
-        beta2: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        beta1_power: SameOperand[U],
+        beta2_power: SameOperand[U],
+        lr: SameOperand[U],
+        beta1: SameOperand[U],
+        beta2: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyAdam[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -131,13 +139,13 @@ class ApplyAdam(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyAdam[U] = ApplyAdam()
+        op: ApplyAdam[U] = new(ApplyAdam)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyAdam",
                     None,
                     var,
@@ -156,13 +164,13 @@ class ApplyAdam(Op, Generic[T]):
                     opts.use_nesterov,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),
             {"use_locking": opts.use_locking, "use_nesterov": opts.use_nesterov},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -170,34 +178,59 @@ DEFAULTS = ApplyAdam.Options()
 MERGE = ApplyAdam.Options.merge
 
 
+@explained
 def apply_adam(
     var: TensorOperand[U],
     m: TensorOperand[U],
     v: TensorOperand[U],
-    beta1_power: Operand[U],
-    beta2_power: Operand[U],
-    lr: Operand[U],
-    beta1: Operand[U],
-    beta2: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    beta1_power: SameOperand[U],
+    beta2_power: SameOperand[U],
+    lr: SameOperand[U],
+    beta1: SameOperand[U],
+    beta2: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    use_nesterov: bool = default(False),
+    use_locking: bool = False,
+    use_nesterov: bool = False,
     name: str | None = None,
-) -> ApplyAdam[U]:
-    """`ApplyAdam.create` in the current scope, with ApplyAdam.Options as keywords."""
-    return ApplyAdam.create(
-        Scope.current(name),
-        var,
-        m,
-        v,
-        beta1_power,
-        beta2_power,
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        grad,
-        ApplyAdam.Options(use_locking=use_locking, use_nesterov=use_nesterov),
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyAdam.create` in the current scope, with ApplyAdam.Options as
+    keywords.
+    """
+    if _unknown:
+        raise ApplyAdam._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyAdam",
+                name,
+                var,
+                m,
+                v,
+                beta1_power,
+                beta2_power,
+                lr,
+                beta1,
+                beta2,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+                "use_nesterov",
+                flags[use_nesterov],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyAdam._call(
+        name,
+        (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),
+        {"use_locking": use_locking, "use_nesterov": use_nesterov},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -42,7 +53,7 @@ class ApplyAddSignInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyAddSign(Op, Generic[T]):
+class ApplyAddSign(TensorOp[T]):
     """TensorFlow's `ApplyAddSign`: `var`, `m`, `lr`, `alpha`, `sign_decay`, `beta`,
     `grad` -> `out`.
 
@@ -84,19 +95,16 @@ class ApplyAddSign(Op, Generic[T]):
     def inputs(self) -> ApplyAddSignInputs[T]:
         return ApplyAddSignInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         m: TensorOperand[U],
-        lr: Operand[U],
-        alpha: Operand[U],
-        sign_decay: Operand[U],
-        beta: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        alpha: SameOperand[U],
+        sign_decay: SameOperand[U],
+        beta: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyAddSign[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -115,13 +123,13 @@ class ApplyAddSign(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyAddSign[U] = ApplyAddSign()
+        op: ApplyAddSign[U] = new(ApplyAddSign)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyAddSign",
                     None,
                     var,
@@ -135,13 +143,13 @@ class ApplyAddSign(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, m, lr, alpha, sign_decay, beta, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,29 +157,50 @@ DEFAULTS = ApplyAddSign.Options()
 MERGE = ApplyAddSign.Options.merge
 
 
+@explained
 def apply_add_sign(
     var: TensorOperand[U],
     m: TensorOperand[U],
-    lr: Operand[U],
-    alpha: Operand[U],
-    sign_decay: Operand[U],
-    beta: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    alpha: SameOperand[U],
+    sign_decay: SameOperand[U],
+    beta: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyAddSign[U]:
-    """`ApplyAddSign.create` in the current scope, with ApplyAddSign.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyAddSign.create` in the current scope, with ApplyAddSign.Options
+    as keywords.
     """
-    return ApplyAddSign.create(
-        Scope.current(name),
-        var,
-        m,
-        lr,
-        alpha,
-        sign_decay,
-        beta,
-        grad,
-        ApplyAddSign.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyAddSign._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyAddSign",
+                name,
+                var,
+                m,
+                lr,
+                alpha,
+                sign_decay,
+                beta,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyAddSign._call(
+        name,
+        (var, m, lr, alpha, sign_decay, beta, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

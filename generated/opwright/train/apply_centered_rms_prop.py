@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -44,7 +55,7 @@ class ApplyCenteredRMSPropInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyCenteredRMSProp(Op, Generic[T]):
+class ApplyCenteredRMSProp(TensorOp[T]):
     """TensorFlow's `ApplyCenteredRMSProp`: `var`, `mg`, `ms`, `mom`, `lr`, `rho`,
     `momentum`, `epsilon`, `grad` -> `out`.
 
@@ -86,9 +97,6 @@ class ApplyCenteredRMSProp(Op, Generic[T]):
     def inputs(self) -> ApplyCenteredRMSPropInputs[T]:
         return ApplyCenteredRMSPropInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
@@ -96,11 +104,11 @@ class ApplyCenteredRMSProp(Op, Generic[T]):
         mg: TensorOperand[U],
         ms: TensorOperand[U],
         mom: TensorOperand[U],
-        lr: Operand[U],
-        rho: Operand[U],
-        momentum: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        rho: SameOperand[U],
+        momentum: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyCenteredRMSProp[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -121,13 +129,13 @@ class ApplyCenteredRMSProp(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyCenteredRMSProp[U] = ApplyCenteredRMSProp()
+        op: ApplyCenteredRMSProp[U] = new(ApplyCenteredRMSProp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyCenteredRMSProp",
                     None,
                     var,
@@ -143,13 +151,13 @@ class ApplyCenteredRMSProp(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, mg, ms, mom, lr, rho, momentum, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,33 +165,54 @@ DEFAULTS = ApplyCenteredRMSProp.Options()
 MERGE = ApplyCenteredRMSProp.Options.merge
 
 
+@explained
 def apply_centered_rms_prop(
     var: TensorOperand[U],
     mg: TensorOperand[U],
     ms: TensorOperand[U],
     mom: TensorOperand[U],
-    lr: Operand[U],
-    rho: Operand[U],
-    momentum: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    rho: SameOperand[U],
+    momentum: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyCenteredRMSProp[U]:
-    """`ApplyCenteredRMSProp.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyCenteredRMSProp.create` in the current scope, with
     ApplyCenteredRMSProp.Options as keywords.
     """
-    return ApplyCenteredRMSProp.create(
-        Scope.current(name),
-        var,
-        mg,
-        ms,
-        mom,
-        lr,
-        rho,
-        momentum,
-        epsilon,
-        grad,
-        ApplyCenteredRMSProp.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyCenteredRMSProp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyCenteredRMSProp",
+                name,
+                var,
+                mg,
+                ms,
+                mom,
+                lr,
+                rho,
+                momentum,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyCenteredRMSProp._call(
+        name,
+        (var, mg, ms, mom, lr, rho, momentum, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

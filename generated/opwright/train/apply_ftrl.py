@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -44,7 +55,7 @@ class ApplyFtrlInputs(OpInputs, Generic[U]):
     multiply_linear_by_lr: bool
 
 
-class ApplyFtrl(Op, Generic[T]):
+class ApplyFtrl(TensorOp[T]):
     """TensorFlow's `ApplyFtrl`: `var`, `accum`, `linear`, `grad`, `lr`, `l1`, `l2`,
     `lr_power` -> `out`.
 
@@ -94,20 +105,17 @@ class ApplyFtrl(Op, Generic[T]):
     def inputs(self) -> ApplyFtrlInputs[T]:
         return ApplyFtrlInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
         linear: TensorOperand[U],
-        grad: Operand[U],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        lr_power: Operand[U],
+        grad: SameOperand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        lr_power: SameOperand[U],
         *options: Options,
     ) -> ApplyFtrl[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -127,13 +135,13 @@ class ApplyFtrl(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyFtrl[U] = ApplyFtrl()
+        op: ApplyFtrl[U] = new(ApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyFtrl",
                     None,
                     var,
@@ -150,8 +158,8 @@ class ApplyFtrl(Op, Generic[T]):
                     opts.multiply_linear_by_lr,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, linear, grad, lr, l1, l2, lr_power),
@@ -159,7 +167,7 @@ class ApplyFtrl(Op, Generic[T]):
                 "use_locking": opts.use_locking,
                 "multiply_linear_by_lr": opts.multiply_linear_by_lr,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -167,32 +175,55 @@ DEFAULTS = ApplyFtrl.Options()
 MERGE = ApplyFtrl.Options.merge
 
 
+@explained
 def apply_ftrl(
     var: TensorOperand[U],
     accum: TensorOperand[U],
     linear: TensorOperand[U],
-    grad: Operand[U],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    lr_power: Operand[U],
+    grad: SameOperand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    lr_power: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    multiply_linear_by_lr: bool = default(False),
+    use_locking: bool = False,
+    multiply_linear_by_lr: bool = False,
     name: str | None = None,
-) -> ApplyFtrl[U]:
-    """`ApplyFtrl.create` in the current scope, with ApplyFtrl.Options as keywords."""
-    return ApplyFtrl.create(
-        Scope.current(name),
-        var,
-        accum,
-        linear,
-        grad,
-        lr,
-        l1,
-        l2,
-        lr_power,
-        ApplyFtrl.Options(
-            use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
-        ),
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyFtrl.create` in the current scope, with ApplyFtrl.Options as
+    keywords.
+    """
+    if _unknown:
+        raise ApplyFtrl._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyFtrl",
+                name,
+                var,
+                accum,
+                linear,
+                grad,
+                lr,
+                l1,
+                l2,
+                lr_power,
+                "use_locking",
+                flags[use_locking],
+                "multiply_linear_by_lr",
+                flags[multiply_linear_by_lr],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyFtrl._call(
+        name,
+        (var, accum, linear, grad, lr, l1, l2, lr_power),
+        {"use_locking": use_locking, "multiply_linear_by_lr": multiply_linear_by_lr},
+        fast_path_error,
     )
+    return _result

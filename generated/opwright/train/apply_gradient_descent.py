@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -38,7 +49,7 @@ class ApplyGradientDescentInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyGradientDescent(Op, Generic[T]):
+class ApplyGradientDescent(TensorOp[T]):
     """TensorFlow's `ApplyGradientDescent`: `var`, `alpha`, `delta` -> `out`.
 
     TensorFlow's own text: `ApplyGradientDescent.tensorflow_doc()`.
@@ -79,15 +90,12 @@ class ApplyGradientDescent(Op, Generic[T]):
     def inputs(self) -> ApplyGradientDescentInputs[T]:
         return ApplyGradientDescentInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
-        alpha: Operand[U],
-        delta: Operand[U],
+        alpha: SameOperand[U],
+        delta: SameOperand[U],
         *options: Options,
     ) -> ApplyGradientDescent[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -102,13 +110,13 @@ class ApplyGradientDescent(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyGradientDescent[U] = ApplyGradientDescent()
+        op: ApplyGradientDescent[U] = new(ApplyGradientDescent)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyGradientDescent",
                     None,
                     var,
@@ -118,10 +126,13 @@ class ApplyGradientDescent(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (var, alpha, delta), {"use_locking": opts.use_locking}, refusal
+            scope,
+            (var, alpha, delta),
+            {"use_locking": opts.use_locking},
+            fast_path_error,
         )
 
 
@@ -129,21 +140,39 @@ DEFAULTS = ApplyGradientDescent.Options()
 MERGE = ApplyGradientDescent.Options.merge
 
 
+@explained
 def apply_gradient_descent(
     var: TensorOperand[U],
-    alpha: Operand[U],
-    delta: Operand[U],
+    alpha: SameOperand[U],
+    delta: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyGradientDescent[U]:
-    """`ApplyGradientDescent.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyGradientDescent.create` in the current scope, with
     ApplyGradientDescent.Options as keywords.
     """
-    return ApplyGradientDescent.create(
-        Scope.current(name),
-        var,
-        alpha,
-        delta,
-        ApplyGradientDescent.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyGradientDescent._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyGradientDescent",
+                name,
+                var,
+                alpha,
+                delta,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyGradientDescent._call(
+        name, (var, alpha, delta), {"use_locking": use_locking}, fast_path_error
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -41,7 +52,7 @@ class ApplyMomentumInputs(OpInputs, Generic[U]):
     use_nesterov: bool
 
 
-class ApplyMomentum(Op, Generic[T]):
+class ApplyMomentum(TensorOp[T]):
     """TensorFlow's `ApplyMomentum`: `var`, `accum`, `lr`, `grad`, `momentum` ->
     `out`.
 
@@ -89,17 +100,14 @@ class ApplyMomentum(Op, Generic[T]):
     def inputs(self) -> ApplyMomentumInputs[T]:
         return ApplyMomentumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        grad: Operand[U],
-        momentum: Operand[U],
+        lr: SameOperand[U],
+        grad: SameOperand[U],
+        momentum: SameOperand[U],
         *options: Options,
     ) -> ApplyMomentum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -116,13 +124,13 @@ class ApplyMomentum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyMomentum[U] = ApplyMomentum()
+        op: ApplyMomentum[U] = new(ApplyMomentum)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyMomentum",
                     None,
                     var,
@@ -136,13 +144,13 @@ class ApplyMomentum(Op, Generic[T]):
                     opts.use_nesterov,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, grad, momentum),
             {"use_locking": opts.use_locking, "use_nesterov": opts.use_nesterov},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -150,26 +158,49 @@ DEFAULTS = ApplyMomentum.Options()
 MERGE = ApplyMomentum.Options.merge
 
 
+@explained
 def apply_momentum(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    grad: Operand[U],
-    momentum: Operand[U],
+    lr: SameOperand[U],
+    grad: SameOperand[U],
+    momentum: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    use_nesterov: bool = default(False),
+    use_locking: bool = False,
+    use_nesterov: bool = False,
     name: str | None = None,
-) -> ApplyMomentum[U]:
-    """`ApplyMomentum.create` in the current scope, with ApplyMomentum.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyMomentum.create` in the current scope, with
+    ApplyMomentum.Options as keywords.
     """
-    return ApplyMomentum.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        grad,
-        momentum,
-        ApplyMomentum.Options(use_locking=use_locking, use_nesterov=use_nesterov),
+    if _unknown:
+        raise ApplyMomentum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyMomentum",
+                name,
+                var,
+                accum,
+                lr,
+                grad,
+                momentum,
+                "use_locking",
+                flags[use_locking],
+                "use_nesterov",
+                flags[use_nesterov],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyMomentum._call(
+        name,
+        (var, accum, lr, grad, momentum),
+        {"use_locking": use_locking, "use_nesterov": use_nesterov},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -41,7 +52,7 @@ class ApplyProximalAdagradInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyProximalAdagrad(Op, Generic[T]):
+class ApplyProximalAdagrad(TensorOp[T]):
     """TensorFlow's `ApplyProximalAdagrad`: `var`, `accum`, `lr`, `l1`, `l2`, `grad`
     -> `out`.
 
@@ -83,18 +94,15 @@ class ApplyProximalAdagrad(Op, Generic[T]):
     def inputs(self) -> ApplyProximalAdagradInputs[T]:
         return ApplyProximalAdagradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyProximalAdagrad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -112,13 +120,13 @@ class ApplyProximalAdagrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyProximalAdagrad[U] = ApplyProximalAdagrad()
+        op: ApplyProximalAdagrad[U] = new(ApplyProximalAdagrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyProximalAdagrad",
                     None,
                     var,
@@ -131,13 +139,13 @@ class ApplyProximalAdagrad(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, l1, l2, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,27 +153,48 @@ DEFAULTS = ApplyProximalAdagrad.Options()
 MERGE = ApplyProximalAdagrad.Options.merge
 
 
+@explained
 def apply_proximal_adagrad(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyProximalAdagrad[U]:
-    """`ApplyProximalAdagrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyProximalAdagrad.create` in the current scope, with
     ApplyProximalAdagrad.Options as keywords.
     """
-    return ApplyProximalAdagrad.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        l1,
-        l2,
-        grad,
-        ApplyProximalAdagrad.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyProximalAdagrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyProximalAdagrad",
+                name,
+                var,
+                accum,
+                lr,
+                l1,
+                l2,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyProximalAdagrad._call(
+        name,
+        (var, accum, lr, l1, l2, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

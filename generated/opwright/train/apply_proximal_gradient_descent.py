@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -40,7 +51,7 @@ class ApplyProximalGradientDescentInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyProximalGradientDescent(Op, Generic[T]):
+class ApplyProximalGradientDescent(TensorOp[T]):
     """TensorFlow's `ApplyProximalGradientDescent`: `var`, `alpha`, `l1`, `l2`,
     `delta` -> `out`.
 
@@ -82,17 +93,14 @@ class ApplyProximalGradientDescent(Op, Generic[T]):
     def inputs(self) -> ApplyProximalGradientDescentInputs[T]:
         return ApplyProximalGradientDescentInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
-        alpha: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        delta: Operand[U],
+        alpha: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        delta: SameOperand[U],
         *options: Options,
     ) -> ApplyProximalGradientDescent[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -109,13 +117,13 @@ class ApplyProximalGradientDescent(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyProximalGradientDescent[U] = ApplyProximalGradientDescent()
+        op: ApplyProximalGradientDescent[U] = new(ApplyProximalGradientDescent)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyProximalGradientDescent",
                     None,
                     var,
@@ -127,13 +135,13 @@ class ApplyProximalGradientDescent(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, alpha, l1, l2, delta),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,25 +149,43 @@ DEFAULTS = ApplyProximalGradientDescent.Options()
 MERGE = ApplyProximalGradientDescent.Options.merge
 
 
+@explained
 def apply_proximal_gradient_descent(
     var: TensorOperand[U],
-    alpha: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    delta: Operand[U],
+    alpha: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    delta: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyProximalGradientDescent[U]:
-    """`ApplyProximalGradientDescent.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyProximalGradientDescent.create` in the current scope, with
     ApplyProximalGradientDescent.Options as keywords.
     """
-    return ApplyProximalGradientDescent.create(
-        Scope.current(name),
-        var,
-        alpha,
-        l1,
-        l2,
-        delta,
-        ApplyProximalGradientDescent.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyProximalGradientDescent._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyProximalGradientDescent",
+                name,
+                var,
+                alpha,
+                l1,
+                l2,
+                delta,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyProximalGradientDescent._call(
+        name, (var, alpha, l1, l2, delta), {"use_locking": use_locking}, fast_path_error
     )
+    return _result

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameOperand,
         TNumber,
         TensorOperand,
     )
@@ -43,7 +54,7 @@ class ApplyRMSPropInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class ApplyRMSProp(Op, Generic[T]):
+class ApplyRMSProp(TensorOp[T]):
     """TensorFlow's `ApplyRMSProp`: `var`, `ms`, `mom`, `lr`, `rho`, `momentum`,
     `epsilon`, `grad` -> `out`.
 
@@ -85,20 +96,17 @@ class ApplyRMSProp(Op, Generic[T]):
     def inputs(self) -> ApplyRMSPropInputs[T]:
         return ApplyRMSPropInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         ms: TensorOperand[U],
         mom: TensorOperand[U],
-        lr: Operand[U],
-        rho: Operand[U],
-        momentum: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        rho: SameOperand[U],
+        momentum: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ApplyRMSProp[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -118,13 +126,13 @@ class ApplyRMSProp(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ApplyRMSProp[U] = ApplyRMSProp()
+        op: ApplyRMSProp[U] = new(ApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "ApplyRMSProp",
                     None,
                     var,
@@ -139,13 +147,13 @@ class ApplyRMSProp(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, ms, mom, lr, rho, momentum, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,31 +161,52 @@ DEFAULTS = ApplyRMSProp.Options()
 MERGE = ApplyRMSProp.Options.merge
 
 
+@explained
 def apply_rms_prop(
     var: TensorOperand[U],
     ms: TensorOperand[U],
     mom: TensorOperand[U],
-    lr: Operand[U],
-    rho: Operand[U],
-    momentum: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    rho: SameOperand[U],
+    momentum: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ApplyRMSProp[U]:
-    """`ApplyRMSProp.create` in the current scope, with ApplyRMSProp.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `ApplyRMSProp.create` in the current scope, with ApplyRMSProp.Options
+    as keywords.
     """
-    return ApplyRMSProp.create(
-        Scope.current(name),
-        var,
-        ms,
-        mom,
-        lr,
-        rho,
-        momentum,
-        epsilon,
-        grad,
-        ApplyRMSProp.Options(use_locking=use_locking),
+    if _unknown:
+        raise ApplyRMSProp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ApplyRMSProp",
+                name,
+                var,
+                ms,
+                mom,
+                lr,
+                rho,
+                momentum,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ApplyRMSProp._call(
+        name,
+        (var, ms, mom, lr, rho, momentum, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

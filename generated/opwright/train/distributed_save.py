@@ -5,16 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
-        Operand,
+    from opwright_runtime.gencode import (
+        Operation,
         Output,
         StringLike,
+        StringOperand,
         TString,
         TVariant,
         TensorOperand,
@@ -74,8 +86,8 @@ class DistributedSave(Op):
     def create(
         scope: Scope,
         dataset: TensorOperand[TVariant],
-        directory: Operand[TString],
-        address: Operand[TString],
+        directory: StringOperand,
+        address: StringOperand,
         *options: Options,
     ) -> DistributedSave:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -90,13 +102,13 @@ class DistributedSave(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DistributedSave = DistributedSave()
+        op: DistributedSave = new(DistributedSave)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "DistributedSave",
                     None,
                     dataset,
@@ -106,10 +118,13 @@ class DistributedSave(Op):
                     opts.metadata,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (dataset, directory, address), {"metadata": opts.metadata}, refusal
+            scope,
+            (dataset, directory, address),
+            {"metadata": opts.metadata},
+            fast_path_error,
         )
 
 
@@ -117,21 +132,39 @@ DEFAULTS = DistributedSave.Options()
 MERGE = DistributedSave.Options.merge
 
 
+@explained
 def distributed_save(
     dataset: TensorOperand[TVariant],
-    directory: Operand[TString],
-    address: Operand[TString],
+    directory: StringOperand,
+    address: StringOperand,
     *,
-    metadata: StringLike = default(""),
+    metadata: StringLike = "",
     name: str | None = None,
-) -> DistributedSave:
-    """`DistributedSave.create` in the current scope, with DistributedSave.Options as
-    keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `DistributedSave.create` in the
+    current scope, with DistributedSave.Options as keywords.
     """
-    return DistributedSave.create(
-        Scope.current(name),
-        dataset,
-        directory,
-        address,
-        DistributedSave.Options(metadata=metadata),
+    if _unknown:
+        raise DistributedSave._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "DistributedSave",
+                name,
+                dataset,
+                directory,
+                address,
+                "metadata",
+                metadata,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DistributedSave._call(
+        name, (dataset, directory, address), {"metadata": metadata}, fast_path_error
     )
+    return _result

@@ -5,16 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32, TInt64, TString
+    from opwright_runtime.gencode import Output, StringOperand, TInt32, TInt64, TString
     from typing_extensions import Self
 
-__all__ = ["GenerateVocabRemapping", "generate_vocab_remapping"]
+__all__ = [
+    "GenerateVocabRemapping",
+    "GenerateVocabRemappingOutputs",
+    "generate_vocab_remapping",
+]
 
 
 class GenerateVocabRemappingInputs(OpInputs):
@@ -25,6 +40,13 @@ class GenerateVocabRemappingInputs(OpInputs):
     new_vocab_offset: int
     num_new_vocab: int
     old_vocab_size: int
+
+
+class GenerateVocabRemappingOutputs(NamedTuple):
+    """Outputs of GenerateVocabRemapping, as `generate_vocab_remapping` returns them."""
+
+    remapping: Output[TInt64]
+    num_present: Output[TInt32]
 
 
 class GenerateVocabRemapping(Op):
@@ -43,6 +65,7 @@ class GenerateVocabRemapping(Op):
     remapping: Output[TInt64]
     num_present: Output[TInt32]
     Inputs = GenerateVocabRemappingInputs
+    Outputs = GenerateVocabRemappingOutputs
 
     class Options(OpOptions):
         """Optional attributes of GenerateVocabRemapping.
@@ -71,8 +94,8 @@ class GenerateVocabRemapping(Op):
     @staticmethod
     def create(
         scope: Scope,
-        new_vocab_file: Operand[TString],
-        old_vocab_file: Operand[TString],
+        new_vocab_file: StringOperand,
+        old_vocab_file: StringOperand,
         new_vocab_offset: int,
         num_new_vocab: int,
         *options: Options,
@@ -90,13 +113,13 @@ class GenerateVocabRemapping(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: GenerateVocabRemapping = GenerateVocabRemapping()
+        op: GenerateVocabRemapping = new(GenerateVocabRemapping)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.remapping, op.num_present = execute(
-                    context._context,
+                    context[CURRENT],
                     "GenerateVocabRemapping",
                     None,
                     new_vocab_file,
@@ -109,8 +132,8 @@ class GenerateVocabRemapping(Op):
                     opts.old_vocab_size,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (new_vocab_file, old_vocab_file),
@@ -119,7 +142,7 @@ class GenerateVocabRemapping(Op):
                 "num_new_vocab": num_new_vocab,
                 "old_vocab_size": opts.old_vocab_size,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -127,23 +150,52 @@ DEFAULTS = GenerateVocabRemapping.Options()
 MERGE = GenerateVocabRemapping.Options.merge
 
 
+@explained
 def generate_vocab_remapping(
-    new_vocab_file: Operand[TString],
-    old_vocab_file: Operand[TString],
+    new_vocab_file: StringOperand,
+    old_vocab_file: StringOperand,
     new_vocab_offset: int,
     num_new_vocab: int,
     *,
-    old_vocab_size: int = default(-1),
+    old_vocab_size: int = -1,
     name: str | None = None,
-) -> GenerateVocabRemapping:
-    """`GenerateVocabRemapping.create` in the current scope, with
+    **_unknown: Never,
+) -> GenerateVocabRemappingOutputs:
+    """The outputs of `GenerateVocabRemapping.create` in the current scope, with
     GenerateVocabRemapping.Options as keywords.
     """
-    return GenerateVocabRemapping.create(
-        Scope.current(name),
-        new_vocab_file,
-        old_vocab_file,
-        new_vocab_offset,
-        num_new_vocab,
-        GenerateVocabRemapping.Options(old_vocab_size=old_vocab_size),
+    if _unknown:
+        raise GenerateVocabRemapping._unknown(_unknown)
+    fast_path_error = None
+    _result: GenerateVocabRemappingOutputs
+    if executing_eagerly():
+        try:
+            _result = GenerateVocabRemappingOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "GenerateVocabRemapping",
+                    name,
+                    new_vocab_file,
+                    old_vocab_file,
+                    "new_vocab_offset",
+                    new_vocab_offset,
+                    "num_new_vocab",
+                    num_new_vocab,
+                    "old_vocab_size",
+                    old_vocab_size,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = GenerateVocabRemapping._call(
+        name,
+        (new_vocab_file, old_vocab_file),
+        {
+            "new_vocab_offset": new_vocab_offset,
+            "num_new_vocab": num_new_vocab,
+            "old_vocab_size": old_vocab_size,
+        },
+        fast_path_error,
     )
+    return _result

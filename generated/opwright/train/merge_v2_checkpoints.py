@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString
+    from opwright_runtime.gencode import Operation, Output, StringOperand, TString
     from typing_extensions import Self
 
 __all__ = ["MergeV2Checkpoints", "merge_v2_checkpoints"]
@@ -74,8 +86,8 @@ class MergeV2Checkpoints(Op):
     @staticmethod
     def create(
         scope: Scope,
-        checkpoint_prefixes: Operand[TString],
-        destination_prefix: Operand[TString],
+        checkpoint_prefixes: StringOperand,
+        destination_prefix: StringOperand,
         *options: Options,
     ) -> MergeV2Checkpoints:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -89,13 +101,13 @@ class MergeV2Checkpoints(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: MergeV2Checkpoints = MergeV2Checkpoints()
+        op: MergeV2Checkpoints = new(MergeV2Checkpoints)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "MergeV2Checkpoints",
                     None,
                     checkpoint_prefixes,
@@ -106,8 +118,8 @@ class MergeV2Checkpoints(Op):
                     opts.allow_missing_files,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (checkpoint_prefixes, destination_prefix),
@@ -115,7 +127,7 @@ class MergeV2Checkpoints(Op):
                 "delete_old_dirs": opts.delete_old_dirs,
                 "allow_missing_files": opts.allow_missing_files,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -123,22 +135,46 @@ DEFAULTS = MergeV2Checkpoints.Options()
 MERGE = MergeV2Checkpoints.Options.merge
 
 
+@explained
 def merge_v2_checkpoints(
-    checkpoint_prefixes: Operand[TString],
-    destination_prefix: Operand[TString],
+    checkpoint_prefixes: StringOperand,
+    destination_prefix: StringOperand,
     *,
-    delete_old_dirs: bool = default(True),
-    allow_missing_files: bool = default(False),
+    delete_old_dirs: bool = True,
+    allow_missing_files: bool = False,
     name: str | None = None,
-) -> MergeV2Checkpoints:
-    """`MergeV2Checkpoints.create` in the current scope, with
-    MergeV2Checkpoints.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `MergeV2Checkpoints.create` in the
+    current scope, with MergeV2Checkpoints.Options as keywords.
     """
-    return MergeV2Checkpoints.create(
-        Scope.current(name),
-        checkpoint_prefixes,
-        destination_prefix,
-        MergeV2Checkpoints.Options(
-            delete_old_dirs=delete_old_dirs, allow_missing_files=allow_missing_files
-        ),
+    if _unknown:
+        raise MergeV2Checkpoints._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "MergeV2Checkpoints",
+                name,
+                checkpoint_prefixes,
+                destination_prefix,
+                "delete_old_dirs",
+                flags[delete_old_dirs],
+                "allow_missing_files",
+                flags[allow_missing_files],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = MergeV2Checkpoints._call(
+        name,
+        (checkpoint_prefixes, destination_prefix),
+        {
+            "delete_old_dirs": delete_old_dirs,
+            "allow_missing_files": allow_missing_files,
+        },
+        fast_path_error,
     )
+    return _result

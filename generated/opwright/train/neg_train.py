@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TensorOperand
+    from opwright_runtime.gencode import (
+        Operand,
+        Operation,
+        Output,
+        TFloat32,
+        TInt32,
+        TensorOperand,
+    )
 
 __all__ = ["NegTrain", "neg_train"]
 
@@ -78,12 +94,12 @@ class NegTrain(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: NegTrain = NegTrain()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: NegTrain = new(NegTrain)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "NegTrain",
                     None,
                     w_in,
@@ -97,13 +113,13 @@ class NegTrain(Op):
                     num_negative_samples,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (w_in, w_out, examples, labels, lr),
             {"vocab_count": vocab_count, "num_negative_samples": num_negative_samples},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -111,6 +127,7 @@ class NegTrain(Op):
     "NegTrain was removed in GraphDef version 19. Moving word2vec into tensorflow_models/tutorials and deprecating its ops here as a result.",
     category=None,
 )
+@explained
 def neg_train(
     w_in: TensorOperand[TFloat32],
     w_out: TensorOperand[TFloat32],
@@ -121,15 +138,38 @@ def neg_train(
     num_negative_samples: int,
     *,
     name: str | None = None,
-) -> NegTrain:
-    """`NegTrain.create` in the current scope."""
-    return NegTrain.create(
-        Scope.current(name),
-        w_in,
-        w_out,
-        examples,
-        labels,
-        lr,
-        vocab_count,
-        num_negative_samples,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `NegTrain.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise NegTrain._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "NegTrain",
+                name,
+                w_in,
+                w_out,
+                examples,
+                labels,
+                lr,
+                "vocab_count",
+                vocab_count,
+                "num_negative_samples",
+                num_negative_samples,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = NegTrain._call(
+        name,
+        (w_in, w_out, examples, labels, lr),
+        {"vocab_count": vocab_count, "num_negative_samples": num_negative_samples},
+        fast_path_error,
     )
+    return _result

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
         TInt64,
         TNumber,
@@ -84,12 +94,12 @@ class ResourceAccumulatorApplyGradient(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceAccumulatorApplyGradient = ResourceAccumulatorApplyGradient()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ResourceAccumulatorApplyGradient = new(ResourceAccumulatorApplyGradient)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceAccumulatorApplyGradient",
                     None,
                     handle,
@@ -97,19 +107,41 @@ class ResourceAccumulatorApplyGradient(Op):
                     gradient,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, local_step, gradient), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle, local_step, gradient), {}, fast_path_error)
 
 
+@explained
 def resource_accumulator_apply_gradient(
     handle: TensorOperand[TResource],
     local_step: Operand[TInt64],
     gradient: Operand[UDtype],
     *,
     name: str | None = None,
-) -> ResourceAccumulatorApplyGradient:
-    """`ResourceAccumulatorApplyGradient.create` in the current scope."""
-    return ResourceAccumulatorApplyGradient.create(
-        Scope.current(name), handle, local_step, gradient
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceAccumulatorApplyGradient.create` in the current scope.
+    """
+    if _unknown:
+        raise ResourceAccumulatorApplyGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceAccumulatorApplyGradient",
+                name,
+                handle,
+                local_step,
+                gradient,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceAccumulatorApplyGradient._call(
+        name, (handle, local_step, gradient), {}, fast_path_error
     )
+    return _result

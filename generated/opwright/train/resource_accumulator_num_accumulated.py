@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32, TResource, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["ResourceAccumulatorNumAccumulated", "resource_accumulator_num_accumulated"]
 
@@ -23,7 +34,7 @@ class ResourceAccumulatorNumAccumulatedInputs(OpInputs):
     handle: Output[TResource]
 
 
-class ResourceAccumulatorNumAccumulated(Op):
+class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     """Number of gradients that a resource accumulator holds.
 
     Counts the gradients added since the accumulator was last emptied; stale ones do not
@@ -44,9 +55,6 @@ class ResourceAccumulatorNumAccumulated(Op):
     def inputs(self) -> ResourceAccumulatorNumAccumulatedInputs:
         return ResourceAccumulatorNumAccumulatedInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.num_accumulated
-
     @staticmethod
     def create(
         scope: Scope, handle: TensorOperand[TResource]
@@ -60,21 +68,39 @@ class ResourceAccumulatorNumAccumulated(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceAccumulatorNumAccumulated = ResourceAccumulatorNumAccumulated()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ResourceAccumulatorNumAccumulated = new(ResourceAccumulatorNumAccumulated)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.num_accumulated = execute(
-                    context._context, "ResourceAccumulatorNumAccumulated", None, handle
+                    context[CURRENT], "ResourceAccumulatorNumAccumulated", None, handle
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle,), {}, fast_path_error)
 
 
+@explained
 def resource_accumulator_num_accumulated(
-    handle: TensorOperand[TResource], *, name: str | None = None
-) -> ResourceAccumulatorNumAccumulated:
-    """`ResourceAccumulatorNumAccumulated.create` in the current scope."""
-    return ResourceAccumulatorNumAccumulated.create(Scope.current(name), handle)
+    handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`num_accumulated` of `ResourceAccumulatorNumAccumulated.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ResourceAccumulatorNumAccumulated._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ResourceAccumulatorNumAccumulated", name, handle
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceAccumulatorNumAccumulated._call(
+        name, (handle,), {}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TResource, TensorOperand
+    from opwright_runtime.gencode import (
+        Operand,
+        Operation,
+        Output,
+        TInt64,
+        TResource,
+        TensorOperand,
+    )
 
 __all__ = ["ResourceAccumulatorSetGlobalStep", "resource_accumulator_set_global_step"]
 
@@ -54,30 +71,51 @@ class ResourceAccumulatorSetGlobalStep(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceAccumulatorSetGlobalStep = ResourceAccumulatorSetGlobalStep()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ResourceAccumulatorSetGlobalStep = new(ResourceAccumulatorSetGlobalStep)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceAccumulatorSetGlobalStep",
                     None,
                     handle,
                     new_global_step,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, new_global_step), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (handle, new_global_step), {}, fast_path_error)
 
 
+@explained
 def resource_accumulator_set_global_step(
     handle: TensorOperand[TResource],
     new_global_step: Operand[TInt64],
     *,
     name: str | None = None,
-) -> ResourceAccumulatorSetGlobalStep:
-    """`ResourceAccumulatorSetGlobalStep.create` in the current scope."""
-    return ResourceAccumulatorSetGlobalStep.create(
-        Scope.current(name), handle, new_global_step
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceAccumulatorSetGlobalStep.create` in the current scope.
+    """
+    if _unknown:
+        raise ResourceAccumulatorSetGlobalStep._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceAccumulatorSetGlobalStep",
+                name,
+                handle,
+                new_global_step,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceAccumulatorSetGlobalStep._call(
+        name, (handle, new_global_step), {}, fast_path_error
     )
+    return _result

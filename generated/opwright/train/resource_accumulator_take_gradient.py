@@ -5,16 +5,25 @@ empties the resource.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -40,7 +49,7 @@ class ResourceAccumulatorTakeGradientInputs(OpInputs):
     dtype: DType
 
 
-class ResourceAccumulatorTakeGradient(Op, Generic[Dtype]):
+class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     """Waits for gradients, returns their mean and empties the resource.
 
     Blocks until the accumulator holds at least `num_required` gradients. Then it
@@ -73,9 +82,6 @@ class ResourceAccumulatorTakeGradient(Op, Generic[Dtype]):
     def inputs(self) -> ResourceAccumulatorTakeGradientInputs:
         return ResourceAccumulatorTakeGradientInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.average
-
     @staticmethod
     def create(
         scope: Scope,
@@ -97,12 +103,14 @@ class ResourceAccumulatorTakeGradient(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceAccumulatorTakeGradient[UDtype] = ResourceAccumulatorTakeGradient()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ResourceAccumulatorTakeGradient[UDtype] = new(
+            ResourceAccumulatorTakeGradient
+        )
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.average = execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceAccumulatorTakeGradient",
                     None,
                     handle,
@@ -111,19 +119,42 @@ class ResourceAccumulatorTakeGradient(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, num_required), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (handle, num_required), {"dtype": dtype}, fast_path_error
+        )
 
 
+@explained
 def resource_accumulator_take_gradient(
     handle: TensorOperand[TResource],
     num_required: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> ResourceAccumulatorTakeGradient[UDtype]:
-    """`ResourceAccumulatorTakeGradient.create` in the current scope."""
-    return ResourceAccumulatorTakeGradient.create(
-        Scope.current(name), handle, num_required, dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`average` of `ResourceAccumulatorTakeGradient.create` in the current scope."""
+    if _unknown:
+        raise ResourceAccumulatorTakeGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceAccumulatorTakeGradient",
+                name,
+                handle,
+                num_required,
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceAccumulatorTakeGradient._call(
+        name, (handle, num_required), {"dtype": dtype}, fast_path_error
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -91,11 +104,11 @@ class ResourceApplyAdaMax(Op):
         m: TensorOperand[TResource],
         v: TensorOperand[TResource],
         beta1_power: Operand[U],
-        lr: Operand[U],
-        beta1: Operand[U],
-        beta2: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        beta1: SameOperand[U],
+        beta2: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyAdaMax:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -116,13 +129,13 @@ class ResourceApplyAdaMax(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyAdaMax = ResourceApplyAdaMax()
+        op: ResourceApplyAdaMax = new(ResourceApplyAdaMax)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyAdaMax",
                     None,
                     var,
@@ -138,13 +151,13 @@ class ResourceApplyAdaMax(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -152,33 +165,54 @@ DEFAULTS = ResourceApplyAdaMax.Options()
 MERGE = ResourceApplyAdaMax.Options.merge
 
 
+@explained
 def resource_apply_ada_max(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],
     v: TensorOperand[TResource],
     beta1_power: Operand[U],
-    lr: Operand[U],
-    beta1: Operand[U],
-    beta2: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    beta1: SameOperand[U],
+    beta2: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyAdaMax:
-    """`ResourceApplyAdaMax.create` in the current scope, with
-    ResourceApplyAdaMax.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyAdaMax.create` in the
+    current scope, with ResourceApplyAdaMax.Options as keywords.
     """
-    return ResourceApplyAdaMax.create(
-        Scope.current(name),
-        var,
-        m,
-        v,
-        beta1_power,
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        grad,
-        ResourceApplyAdaMax.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyAdaMax._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyAdaMax",
+                name,
+                var,
+                m,
+                v,
+                beta1_power,
+                lr,
+                beta1,
+                beta2,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyAdaMax._call(
+        name,
+        (var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -89,9 +102,9 @@ class ResourceApplyAdadelta(Op):
         accum: TensorOperand[TResource],
         accum_update: TensorOperand[TResource],
         lr: Operand[U],
-        rho: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        rho: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyAdadelta:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -110,13 +123,13 @@ class ResourceApplyAdadelta(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyAdadelta = ResourceApplyAdadelta()
+        op: ResourceApplyAdadelta = new(ResourceApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyAdadelta",
                     None,
                     var,
@@ -130,13 +143,13 @@ class ResourceApplyAdadelta(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, accum_update, lr, rho, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,29 +157,50 @@ DEFAULTS = ResourceApplyAdadelta.Options()
 MERGE = ResourceApplyAdadelta.Options.merge
 
 
+@explained
 def resource_apply_adadelta(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     accum_update: TensorOperand[TResource],
     lr: Operand[U],
-    rho: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    rho: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyAdadelta:
-    """`ResourceApplyAdadelta.create` in the current scope, with
-    ResourceApplyAdadelta.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyAdadelta.create` in
+    the current scope, with ResourceApplyAdadelta.Options as keywords.
     """
-    return ResourceApplyAdadelta.create(
-        Scope.current(name),
-        var,
-        accum,
-        accum_update,
-        lr,
-        rho,
-        epsilon,
-        grad,
-        ResourceApplyAdadelta.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyAdadelta._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyAdadelta",
+                name,
+                var,
+                accum,
+                accum_update,
+                lr,
+                rho,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyAdadelta._call(
+        name,
+        (var, accum, accum_update, lr, rho, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

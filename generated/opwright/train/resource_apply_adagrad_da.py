@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TInt64,
         TNumber,
         TResource,
@@ -92,9 +105,9 @@ class ResourceApplyAdagradDA(Op):
         gradient_accumulator: TensorOperand[TResource],
         gradient_squared_accumulator: TensorOperand[TResource],
         grad: Operand[U],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
     ) -> ResourceApplyAdagradDA:
@@ -115,13 +128,13 @@ class ResourceApplyAdagradDA(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyAdagradDA = ResourceApplyAdagradDA()
+        op: ResourceApplyAdagradDA = new(ResourceApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyAdagradDA",
                     None,
                     var,
@@ -136,8 +149,8 @@ class ResourceApplyAdagradDA(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -151,7 +164,7 @@ class ResourceApplyAdagradDA(Op):
                 global_step,
             ),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -159,31 +172,61 @@ DEFAULTS = ResourceApplyAdagradDA.Options()
 MERGE = ResourceApplyAdagradDA.Options.merge
 
 
+@explained
 def resource_apply_adagrad_da(
     var: TensorOperand[TResource],
     gradient_accumulator: TensorOperand[TResource],
     gradient_squared_accumulator: TensorOperand[TResource],
     grad: Operand[U],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
     global_step: Operand[TInt64],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyAdagradDA:
-    """`ResourceApplyAdagradDA.create` in the current scope, with
-    ResourceApplyAdagradDA.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyAdagradDA.create` in
+    the current scope, with ResourceApplyAdagradDA.Options as keywords.
     """
-    return ResourceApplyAdagradDA.create(
-        Scope.current(name),
-        var,
-        gradient_accumulator,
-        gradient_squared_accumulator,
-        grad,
-        lr,
-        l1,
-        l2,
-        global_step,
-        ResourceApplyAdagradDA.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyAdagradDA._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyAdagradDA",
+                name,
+                var,
+                gradient_accumulator,
+                gradient_squared_accumulator,
+                grad,
+                lr,
+                l1,
+                l2,
+                global_step,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyAdagradDA._call(
+        name,
+        (
+            var,
+            gradient_accumulator,
+            gradient_squared_accumulator,
+            grad,
+            lr,
+            l1,
+            l2,
+            global_step,
+        ),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -93,8 +106,8 @@ class ResourceApplyAdagradV2(Op):
         var: TensorOperand[TResource],
         accum: TensorOperand[TResource],
         lr: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyAdagradV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -111,13 +124,13 @@ class ResourceApplyAdagradV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyAdagradV2 = ResourceApplyAdagradV2()
+        op: ResourceApplyAdagradV2 = new(ResourceApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyAdagradV2",
                     None,
                     var,
@@ -131,13 +144,13 @@ class ResourceApplyAdagradV2(Op):
                     opts.update_slots,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, epsilon, grad),
             {"use_locking": opts.use_locking, "update_slots": opts.update_slots},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,28 +158,49 @@ DEFAULTS = ResourceApplyAdagradV2.Options()
 MERGE = ResourceApplyAdagradV2.Options.merge
 
 
+@explained
 def resource_apply_adagrad_v2(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     lr: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    update_slots: bool = default(True),
+    use_locking: bool = False,
+    update_slots: bool = True,
     name: str | None = None,
-) -> ResourceApplyAdagradV2:
-    """`ResourceApplyAdagradV2.create` in the current scope, with
-    ResourceApplyAdagradV2.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyAdagradV2.create` in
+    the current scope, with ResourceApplyAdagradV2.Options as keywords.
     """
-    return ResourceApplyAdagradV2.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        epsilon,
-        grad,
-        ResourceApplyAdagradV2.Options(
-            use_locking=use_locking, update_slots=update_slots
-        ),
+    if _unknown:
+        raise ResourceApplyAdagradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyAdagradV2",
+                name,
+                var,
+                accum,
+                lr,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+                "update_slots",
+                flags[update_slots],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyAdagradV2._call(
+        name,
+        (var, accum, lr, epsilon, grad),
+        {"use_locking": use_locking, "update_slots": update_slots},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -99,12 +112,12 @@ class ResourceApplyAdam(Op):
         m: TensorOperand[TResource],
         v: TensorOperand[TResource],
         beta1_power: Operand[U],
-        beta2_power: Operand[U],
-        lr: Operand[U],
-        beta1: Operand[U],
-        beta2: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        beta2_power: SameOperand[U],
+        lr: SameOperand[U],
+        beta1: SameOperand[U],
+        beta2: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyAdam:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -126,13 +139,13 @@ class ResourceApplyAdam(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyAdam = ResourceApplyAdam()
+        op: ResourceApplyAdam = new(ResourceApplyAdam)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyAdam",
                     None,
                     var,
@@ -151,13 +164,13 @@ class ResourceApplyAdam(Op):
                     opts.use_nesterov,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),
             {"use_locking": opts.use_locking, "use_nesterov": opts.use_nesterov},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -165,36 +178,59 @@ DEFAULTS = ResourceApplyAdam.Options()
 MERGE = ResourceApplyAdam.Options.merge
 
 
+@explained
 def resource_apply_adam(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],
     v: TensorOperand[TResource],
     beta1_power: Operand[U],
-    beta2_power: Operand[U],
-    lr: Operand[U],
-    beta1: Operand[U],
-    beta2: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    beta2_power: SameOperand[U],
+    lr: SameOperand[U],
+    beta1: SameOperand[U],
+    beta2: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    use_nesterov: bool = default(False),
+    use_locking: bool = False,
+    use_nesterov: bool = False,
     name: str | None = None,
-) -> ResourceApplyAdam:
-    """`ResourceApplyAdam.create` in the current scope, with
-    ResourceApplyAdam.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyAdam.create` in the
+    current scope, with ResourceApplyAdam.Options as keywords.
     """
-    return ResourceApplyAdam.create(
-        Scope.current(name),
-        var,
-        m,
-        v,
-        beta1_power,
-        beta2_power,
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        grad,
-        ResourceApplyAdam.Options(use_locking=use_locking, use_nesterov=use_nesterov),
+    if _unknown:
+        raise ResourceApplyAdam._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyAdam",
+                name,
+                var,
+                m,
+                v,
+                beta1_power,
+                beta2_power,
+                lr,
+                beta1,
+                beta2,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+                "use_nesterov",
+                flags[use_nesterov],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyAdam._call(
+        name,
+        (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),
+        {"use_locking": use_locking, "use_nesterov": use_nesterov},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -95,12 +108,12 @@ class ResourceApplyAdamWithAmsgrad(Op):
         v: TensorOperand[TResource],
         vhat: TensorOperand[TResource],
         beta1_power: Operand[U],
-        beta2_power: Operand[U],
-        lr: Operand[U],
-        beta1: Operand[U],
-        beta2: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        beta2_power: SameOperand[U],
+        lr: SameOperand[U],
+        beta1: SameOperand[U],
+        beta2: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyAdamWithAmsgrad:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -123,13 +136,13 @@ class ResourceApplyAdamWithAmsgrad(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyAdamWithAmsgrad = ResourceApplyAdamWithAmsgrad()
+        op: ResourceApplyAdamWithAmsgrad = new(ResourceApplyAdamWithAmsgrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyAdamWithAmsgrad",
                     None,
                     var,
@@ -147,8 +160,8 @@ class ResourceApplyAdamWithAmsgrad(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -165,7 +178,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
                 grad,
             ),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -173,37 +186,59 @@ DEFAULTS = ResourceApplyAdamWithAmsgrad.Options()
 MERGE = ResourceApplyAdamWithAmsgrad.Options.merge
 
 
+@explained
 def resource_apply_adam_with_amsgrad(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],
     v: TensorOperand[TResource],
     vhat: TensorOperand[TResource],
     beta1_power: Operand[U],
-    beta2_power: Operand[U],
-    lr: Operand[U],
-    beta1: Operand[U],
-    beta2: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    beta2_power: SameOperand[U],
+    lr: SameOperand[U],
+    beta1: SameOperand[U],
+    beta2: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyAdamWithAmsgrad:
-    """`ResourceApplyAdamWithAmsgrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceApplyAdamWithAmsgrad.create` in the current scope, with
     ResourceApplyAdamWithAmsgrad.Options as keywords.
     """
-    return ResourceApplyAdamWithAmsgrad.create(
-        Scope.current(name),
-        var,
-        m,
-        v,
-        vhat,
-        beta1_power,
-        beta2_power,
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        grad,
-        ResourceApplyAdamWithAmsgrad.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyAdamWithAmsgrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyAdamWithAmsgrad",
+                name,
+                var,
+                m,
+                v,
+                vhat,
+                beta1_power,
+                beta2_power,
+                lr,
+                beta1,
+                beta2,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyAdamWithAmsgrad._call(
+        name,
+        (var, m, v, vhat, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -88,10 +101,10 @@ class ResourceApplyAddSign(Op):
         var: TensorOperand[TResource],
         m: TensorOperand[TResource],
         lr: Operand[U],
-        alpha: Operand[U],
-        sign_decay: Operand[U],
-        beta: Operand[U],
-        grad: Operand[U],
+        alpha: SameOperand[U],
+        sign_decay: SameOperand[U],
+        beta: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyAddSign:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -110,13 +123,13 @@ class ResourceApplyAddSign(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyAddSign = ResourceApplyAddSign()
+        op: ResourceApplyAddSign = new(ResourceApplyAddSign)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyAddSign",
                     None,
                     var,
@@ -130,13 +143,13 @@ class ResourceApplyAddSign(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, m, lr, alpha, sign_decay, beta, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,29 +157,50 @@ DEFAULTS = ResourceApplyAddSign.Options()
 MERGE = ResourceApplyAddSign.Options.merge
 
 
+@explained
 def resource_apply_add_sign(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],
     lr: Operand[U],
-    alpha: Operand[U],
-    sign_decay: Operand[U],
-    beta: Operand[U],
-    grad: Operand[U],
+    alpha: SameOperand[U],
+    sign_decay: SameOperand[U],
+    beta: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyAddSign:
-    """`ResourceApplyAddSign.create` in the current scope, with
-    ResourceApplyAddSign.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyAddSign.create` in the
+    current scope, with ResourceApplyAddSign.Options as keywords.
     """
-    return ResourceApplyAddSign.create(
-        Scope.current(name),
-        var,
-        m,
-        lr,
-        alpha,
-        sign_decay,
-        beta,
-        grad,
-        ResourceApplyAddSign.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyAddSign._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyAddSign",
+                name,
+                var,
+                m,
+                lr,
+                alpha,
+                sign_decay,
+                beta,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyAddSign._call(
+        name,
+        (var, m, lr, alpha, sign_decay, beta, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

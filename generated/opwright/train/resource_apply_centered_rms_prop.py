@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -92,10 +105,10 @@ class ResourceApplyCenteredRMSProp(Op):
         ms: TensorOperand[TResource],
         mom: TensorOperand[TResource],
         lr: Operand[U],
-        rho: Operand[U],
-        momentum: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        rho: SameOperand[U],
+        momentum: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyCenteredRMSProp:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -116,13 +129,13 @@ class ResourceApplyCenteredRMSProp(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyCenteredRMSProp = ResourceApplyCenteredRMSProp()
+        op: ResourceApplyCenteredRMSProp = new(ResourceApplyCenteredRMSProp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyCenteredRMSProp",
                     None,
                     var,
@@ -138,13 +151,13 @@ class ResourceApplyCenteredRMSProp(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, mg, ms, mom, lr, rho, momentum, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -152,33 +165,55 @@ DEFAULTS = ResourceApplyCenteredRMSProp.Options()
 MERGE = ResourceApplyCenteredRMSProp.Options.merge
 
 
+@explained
 def resource_apply_centered_rms_prop(
     var: TensorOperand[TResource],
     mg: TensorOperand[TResource],
     ms: TensorOperand[TResource],
     mom: TensorOperand[TResource],
     lr: Operand[U],
-    rho: Operand[U],
-    momentum: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    rho: SameOperand[U],
+    momentum: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyCenteredRMSProp:
-    """`ResourceApplyCenteredRMSProp.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceApplyCenteredRMSProp.create` in the current scope, with
     ResourceApplyCenteredRMSProp.Options as keywords.
     """
-    return ResourceApplyCenteredRMSProp.create(
-        Scope.current(name),
-        var,
-        mg,
-        ms,
-        mom,
-        lr,
-        rho,
-        momentum,
-        epsilon,
-        grad,
-        ResourceApplyCenteredRMSProp.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyCenteredRMSProp._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyCenteredRMSProp",
+                name,
+                var,
+                mg,
+                ms,
+                mom,
+                lr,
+                rho,
+                momentum,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyCenteredRMSProp._call(
+        name,
+        (var, mg, ms, mom, lr, rho, momentum, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -99,10 +112,10 @@ class ResourceApplyFtrl(Op):
         accum: TensorOperand[TResource],
         linear: TensorOperand[TResource],
         grad: Operand[U],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        lr_power: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        lr_power: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyFtrl:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -122,13 +135,13 @@ class ResourceApplyFtrl(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyFtrl = ResourceApplyFtrl()
+        op: ResourceApplyFtrl = new(ResourceApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyFtrl",
                     None,
                     var,
@@ -145,8 +158,8 @@ class ResourceApplyFtrl(Op):
                     opts.multiply_linear_by_lr,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, linear, grad, lr, l1, l2, lr_power),
@@ -154,7 +167,7 @@ class ResourceApplyFtrl(Op):
                 "use_locking": opts.use_locking,
                 "multiply_linear_by_lr": opts.multiply_linear_by_lr,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -162,34 +175,55 @@ DEFAULTS = ResourceApplyFtrl.Options()
 MERGE = ResourceApplyFtrl.Options.merge
 
 
+@explained
 def resource_apply_ftrl(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     linear: TensorOperand[TResource],
     grad: Operand[U],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    lr_power: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    lr_power: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    multiply_linear_by_lr: bool = default(False),
+    use_locking: bool = False,
+    multiply_linear_by_lr: bool = False,
     name: str | None = None,
-) -> ResourceApplyFtrl:
-    """`ResourceApplyFtrl.create` in the current scope, with
-    ResourceApplyFtrl.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyFtrl.create` in the
+    current scope, with ResourceApplyFtrl.Options as keywords.
     """
-    return ResourceApplyFtrl.create(
-        Scope.current(name),
-        var,
-        accum,
-        linear,
-        grad,
-        lr,
-        l1,
-        l2,
-        lr_power,
-        ResourceApplyFtrl.Options(
-            use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
-        ),
+    if _unknown:
+        raise ResourceApplyFtrl._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyFtrl",
+                name,
+                var,
+                accum,
+                linear,
+                grad,
+                lr,
+                l1,
+                l2,
+                lr_power,
+                "use_locking",
+                flags[use_locking],
+                "multiply_linear_by_lr",
+                flags[multiply_linear_by_lr],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyFtrl._call(
+        name,
+        (var, accum, linear, grad, lr, l1, l2, lr_power),
+        {"use_locking": use_locking, "multiply_linear_by_lr": multiply_linear_by_lr},
+        fast_path_error,
     )
+    return _result

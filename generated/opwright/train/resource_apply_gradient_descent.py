@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -83,7 +96,7 @@ class ResourceApplyGradientDescent(Op):
         scope: Scope,
         var: TensorOperand[TResource],
         alpha: Operand[U],
-        delta: Operand[U],
+        delta: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyGradientDescent:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -98,13 +111,13 @@ class ResourceApplyGradientDescent(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyGradientDescent = ResourceApplyGradientDescent()
+        op: ResourceApplyGradientDescent = new(ResourceApplyGradientDescent)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyGradientDescent",
                     None,
                     var,
@@ -114,10 +127,13 @@ class ResourceApplyGradientDescent(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (var, alpha, delta), {"use_locking": opts.use_locking}, refusal
+            scope,
+            (var, alpha, delta),
+            {"use_locking": opts.use_locking},
+            fast_path_error,
         )
 
 
@@ -125,21 +141,40 @@ DEFAULTS = ResourceApplyGradientDescent.Options()
 MERGE = ResourceApplyGradientDescent.Options.merge
 
 
+@explained
 def resource_apply_gradient_descent(
     var: TensorOperand[TResource],
     alpha: Operand[U],
-    delta: Operand[U],
+    delta: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyGradientDescent:
-    """`ResourceApplyGradientDescent.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceApplyGradientDescent.create` in the current scope, with
     ResourceApplyGradientDescent.Options as keywords.
     """
-    return ResourceApplyGradientDescent.create(
-        Scope.current(name),
-        var,
-        alpha,
-        delta,
-        ResourceApplyGradientDescent.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyGradientDescent._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyGradientDescent",
+                name,
+                var,
+                alpha,
+                delta,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyGradientDescent._call(
+        name, (var, alpha, delta), {"use_locking": use_locking}, fast_path_error
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -93,8 +106,8 @@ class ResourceApplyMomentum(Op):
         var: TensorOperand[TResource],
         accum: TensorOperand[TResource],
         lr: Operand[U],
-        grad: Operand[U],
-        momentum: Operand[U],
+        grad: SameOperand[U],
+        momentum: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyMomentum:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -111,13 +124,13 @@ class ResourceApplyMomentum(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyMomentum = ResourceApplyMomentum()
+        op: ResourceApplyMomentum = new(ResourceApplyMomentum)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyMomentum",
                     None,
                     var,
@@ -131,13 +144,13 @@ class ResourceApplyMomentum(Op):
                     opts.use_nesterov,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, grad, momentum),
             {"use_locking": opts.use_locking, "use_nesterov": opts.use_nesterov},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,28 +158,49 @@ DEFAULTS = ResourceApplyMomentum.Options()
 MERGE = ResourceApplyMomentum.Options.merge
 
 
+@explained
 def resource_apply_momentum(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     lr: Operand[U],
-    grad: Operand[U],
-    momentum: Operand[U],
+    grad: SameOperand[U],
+    momentum: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    use_nesterov: bool = default(False),
+    use_locking: bool = False,
+    use_nesterov: bool = False,
     name: str | None = None,
-) -> ResourceApplyMomentum:
-    """`ResourceApplyMomentum.create` in the current scope, with
-    ResourceApplyMomentum.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyMomentum.create` in
+    the current scope, with ResourceApplyMomentum.Options as keywords.
     """
-    return ResourceApplyMomentum.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        grad,
-        momentum,
-        ResourceApplyMomentum.Options(
-            use_locking=use_locking, use_nesterov=use_nesterov
-        ),
+    if _unknown:
+        raise ResourceApplyMomentum._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyMomentum",
+                name,
+                var,
+                accum,
+                lr,
+                grad,
+                momentum,
+                "use_locking",
+                flags[use_locking],
+                "use_nesterov",
+                flags[use_nesterov],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyMomentum._call(
+        name,
+        (var, accum, lr, grad, momentum),
+        {"use_locking": use_locking, "use_nesterov": use_nesterov},
+        fast_path_error,
     )
+    return _result

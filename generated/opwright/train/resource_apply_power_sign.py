@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -88,10 +101,10 @@ class ResourceApplyPowerSign(Op):
         var: TensorOperand[TResource],
         m: TensorOperand[TResource],
         lr: Operand[U],
-        logbase: Operand[U],
-        sign_decay: Operand[U],
-        beta: Operand[U],
-        grad: Operand[U],
+        logbase: SameOperand[U],
+        sign_decay: SameOperand[U],
+        beta: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyPowerSign:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -110,13 +123,13 @@ class ResourceApplyPowerSign(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyPowerSign = ResourceApplyPowerSign()
+        op: ResourceApplyPowerSign = new(ResourceApplyPowerSign)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyPowerSign",
                     None,
                     var,
@@ -130,13 +143,13 @@ class ResourceApplyPowerSign(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, m, lr, logbase, sign_decay, beta, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,29 +157,50 @@ DEFAULTS = ResourceApplyPowerSign.Options()
 MERGE = ResourceApplyPowerSign.Options.merge
 
 
+@explained
 def resource_apply_power_sign(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],
     lr: Operand[U],
-    logbase: Operand[U],
-    sign_decay: Operand[U],
-    beta: Operand[U],
-    grad: Operand[U],
+    logbase: SameOperand[U],
+    sign_decay: SameOperand[U],
+    beta: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyPowerSign:
-    """`ResourceApplyPowerSign.create` in the current scope, with
-    ResourceApplyPowerSign.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyPowerSign.create` in
+    the current scope, with ResourceApplyPowerSign.Options as keywords.
     """
-    return ResourceApplyPowerSign.create(
-        Scope.current(name),
-        var,
-        m,
-        lr,
-        logbase,
-        sign_decay,
-        beta,
-        grad,
-        ResourceApplyPowerSign.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyPowerSign._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyPowerSign",
+                name,
+                var,
+                m,
+                lr,
+                logbase,
+                sign_decay,
+                beta,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyPowerSign._call(
+        name,
+        (var, m, lr, logbase, sign_decay, beta, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

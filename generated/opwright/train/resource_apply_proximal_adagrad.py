@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -87,9 +100,9 @@ class ResourceApplyProximalAdagrad(Op):
         var: TensorOperand[TResource],
         accum: TensorOperand[TResource],
         lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        grad: Operand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyProximalAdagrad:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -107,13 +120,13 @@ class ResourceApplyProximalAdagrad(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyProximalAdagrad = ResourceApplyProximalAdagrad()
+        op: ResourceApplyProximalAdagrad = new(ResourceApplyProximalAdagrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyProximalAdagrad",
                     None,
                     var,
@@ -126,13 +139,13 @@ class ResourceApplyProximalAdagrad(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, l1, l2, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -140,27 +153,49 @@ DEFAULTS = ResourceApplyProximalAdagrad.Options()
 MERGE = ResourceApplyProximalAdagrad.Options.merge
 
 
+@explained
 def resource_apply_proximal_adagrad(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    grad: Operand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyProximalAdagrad:
-    """`ResourceApplyProximalAdagrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceApplyProximalAdagrad.create` in the current scope, with
     ResourceApplyProximalAdagrad.Options as keywords.
     """
-    return ResourceApplyProximalAdagrad.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        l1,
-        l2,
-        grad,
-        ResourceApplyProximalAdagrad.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyProximalAdagrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyProximalAdagrad",
+                name,
+                var,
+                accum,
+                lr,
+                l1,
+                l2,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyProximalAdagrad._call(
+        name,
+        (var, accum, lr, l1, l2, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -88,9 +101,9 @@ class ResourceApplyProximalGradientDescent(Op):
         scope: Scope,
         var: TensorOperand[TResource],
         alpha: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        delta: Operand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        delta: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyProximalGradientDescent:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -107,15 +120,15 @@ class ResourceApplyProximalGradientDescent(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyProximalGradientDescent = (
-            ResourceApplyProximalGradientDescent()
+        op: ResourceApplyProximalGradientDescent = new(
+            ResourceApplyProximalGradientDescent
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyProximalGradientDescent",
                     None,
                     var,
@@ -127,13 +140,13 @@ class ResourceApplyProximalGradientDescent(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, alpha, l1, l2, delta),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,25 +154,44 @@ DEFAULTS = ResourceApplyProximalGradientDescent.Options()
 MERGE = ResourceApplyProximalGradientDescent.Options.merge
 
 
+@explained
 def resource_apply_proximal_gradient_descent(
     var: TensorOperand[TResource],
     alpha: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    delta: Operand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    delta: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyProximalGradientDescent:
-    """`ResourceApplyProximalGradientDescent.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceApplyProximalGradientDescent.create` in the current scope, with
     ResourceApplyProximalGradientDescent.Options as keywords.
     """
-    return ResourceApplyProximalGradientDescent.create(
-        Scope.current(name),
-        var,
-        alpha,
-        l1,
-        l2,
-        delta,
-        ResourceApplyProximalGradientDescent.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyProximalGradientDescent._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyProximalGradientDescent",
+                name,
+                var,
+                alpha,
+                l1,
+                l2,
+                delta,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyProximalGradientDescent._call(
+        name, (var, alpha, l1, l2, delta), {"use_locking": use_locking}, fast_path_error
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TNumber,
         TResource,
         TensorOperand,
@@ -90,10 +103,10 @@ class ResourceApplyRMSProp(Op):
         ms: TensorOperand[TResource],
         mom: TensorOperand[TResource],
         lr: Operand[U],
-        rho: Operand[U],
-        momentum: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        rho: SameOperand[U],
+        momentum: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         *options: Options,
     ) -> ResourceApplyRMSProp:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -113,13 +126,13 @@ class ResourceApplyRMSProp(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceApplyRMSProp = ResourceApplyRMSProp()
+        op: ResourceApplyRMSProp = new(ResourceApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceApplyRMSProp",
                     None,
                     var,
@@ -134,13 +147,13 @@ class ResourceApplyRMSProp(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, ms, mom, lr, rho, momentum, epsilon, grad),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -148,31 +161,52 @@ DEFAULTS = ResourceApplyRMSProp.Options()
 MERGE = ResourceApplyRMSProp.Options.merge
 
 
+@explained
 def resource_apply_rms_prop(
     var: TensorOperand[TResource],
     ms: TensorOperand[TResource],
     mom: TensorOperand[TResource],
     lr: Operand[U],
-    rho: Operand[U],
-    momentum: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    rho: SameOperand[U],
+    momentum: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceApplyRMSProp:
-    """`ResourceApplyRMSProp.create` in the current scope, with
-    ResourceApplyRMSProp.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceApplyRMSProp.create` in the
+    current scope, with ResourceApplyRMSProp.Options as keywords.
     """
-    return ResourceApplyRMSProp.create(
-        Scope.current(name),
-        var,
-        ms,
-        mom,
-        lr,
-        rho,
-        momentum,
-        epsilon,
-        grad,
-        ResourceApplyRMSProp.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceApplyRMSProp._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceApplyRMSProp",
+                name,
+                var,
+                ms,
+                mom,
+                lr,
+                rho,
+                momentum,
+                epsilon,
+                grad,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceApplyRMSProp._call(
+        name,
+        (var, ms, mom, lr, rho, momentum, epsilon, grad),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Output,
         ShapeLike,
         StringLike,
         TNumber,
-        TResource,
         TensorShape,
     )
     from typing_extensions import Self
@@ -39,7 +51,7 @@ class ResourceConditionalAccumulatorInputs(OpInputs):
     reduction_type: Literal["MEAN", "SUM"]
 
 
-class ResourceConditionalAccumulator(Op):
+class ResourceConditionalAccumulator(TensorOp[TResource]):
     """A resource that sums dense gradients until enough have come.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
@@ -112,9 +124,6 @@ class ResourceConditionalAccumulator(Op):
     def inputs(self) -> ResourceConditionalAccumulatorInputs:
         return ResourceConditionalAccumulatorInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -137,19 +146,19 @@ class ResourceConditionalAccumulator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceConditionalAccumulator = ResourceConditionalAccumulator()
+        op: ResourceConditionalAccumulator = new(ResourceConditionalAccumulator)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceConditionalAccumulator",
                     None,
                     "dtype",
                     as_dtype(dtype),
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "container",
                     opts.container,
                     "shared_name",
@@ -158,8 +167,8 @@ class ResourceConditionalAccumulator(Op):
                     opts.reduction_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -170,7 +179,7 @@ class ResourceConditionalAccumulator(Op):
                 "shared_name": opts.shared_name,
                 "reduction_type": opts.reduction_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -178,23 +187,54 @@ DEFAULTS = ResourceConditionalAccumulator.Options()
 MERGE = ResourceConditionalAccumulator.Options.merge
 
 
+@explained
 def resource_conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    reduction_type: Literal["MEAN", "SUM"] = default("MEAN"),
+    container: StringLike = "",
+    shared_name: StringLike = "",
+    reduction_type: Literal["MEAN", "SUM"] = "MEAN",
     name: str | None = None,
-) -> ResourceConditionalAccumulator:
-    """`ResourceConditionalAccumulator.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `ResourceConditionalAccumulator.create` in the current scope, with
     ResourceConditionalAccumulator.Options as keywords.
     """
-    return ResourceConditionalAccumulator.create(
-        Scope.current(name),
-        dtype,
-        shape,
-        ResourceConditionalAccumulator.Options(
-            container=container, shared_name=shared_name, reduction_type=reduction_type
-        ),
+    if _unknown:
+        raise ResourceConditionalAccumulator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceConditionalAccumulator",
+                name,
+                "dtype",
+                as_dtype(dtype),
+                "shape",
+                as_shape(shape),
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+                "reduction_type",
+                reduction_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceConditionalAccumulator._call(
+        name,
+        (),
+        {
+            "dtype": dtype,
+            "shape": shape,
+            "container": container,
+            "shared_name": shared_name,
+            "reduction_type": reduction_type,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -95,9 +108,9 @@ class ResourceSparseApplyAdadelta(Op):
         accum: TensorOperand[TResource],
         accum_update: TensorOperand[TResource],
         lr: Operand[U],
-        rho: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        rho: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> ResourceSparseApplyAdadelta:
@@ -118,13 +131,13 @@ class ResourceSparseApplyAdadelta(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyAdadelta = ResourceSparseApplyAdadelta()
+        op: ResourceSparseApplyAdadelta = new(ResourceSparseApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyAdadelta",
                     None,
                     var,
@@ -139,13 +152,13 @@ class ResourceSparseApplyAdadelta(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, accum_update, lr, rho, epsilon, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,31 +166,52 @@ DEFAULTS = ResourceSparseApplyAdadelta.Options()
 MERGE = ResourceSparseApplyAdadelta.Options.merge
 
 
+@explained
 def resource_sparse_apply_adadelta(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     accum_update: TensorOperand[TResource],
     lr: Operand[U],
-    rho: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    rho: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceSparseApplyAdadelta:
-    """`ResourceSparseApplyAdadelta.create` in the current scope, with
-    ResourceSparseApplyAdadelta.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceSparseApplyAdadelta.create`
+    in the current scope, with ResourceSparseApplyAdadelta.Options as keywords.
     """
-    return ResourceSparseApplyAdadelta.create(
-        Scope.current(name),
-        var,
-        accum,
-        accum_update,
-        lr,
-        rho,
-        epsilon,
-        grad,
-        indices,
-        ResourceSparseApplyAdadelta.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceSparseApplyAdadelta._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyAdadelta",
+                name,
+                var,
+                accum,
+                accum_update,
+                lr,
+                rho,
+                epsilon,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyAdadelta._call(
+        name,
+        (var, accum, accum_update, lr, rho, epsilon, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -98,7 +111,7 @@ class ResourceSparseApplyAdagrad(Op):
         var: TensorOperand[TResource],
         accum: TensorOperand[TResource],
         lr: Operand[U],
-        grad: Operand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> ResourceSparseApplyAdagrad:
@@ -116,13 +129,13 @@ class ResourceSparseApplyAdagrad(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyAdagrad = ResourceSparseApplyAdagrad()
+        op: ResourceSparseApplyAdagrad = new(ResourceSparseApplyAdagrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyAdagrad",
                     None,
                     var,
@@ -136,13 +149,13 @@ class ResourceSparseApplyAdagrad(Op):
                     opts.update_slots,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, grad, indices),
             {"use_locking": opts.use_locking, "update_slots": opts.update_slots},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -150,28 +163,49 @@ DEFAULTS = ResourceSparseApplyAdagrad.Options()
 MERGE = ResourceSparseApplyAdagrad.Options.merge
 
 
+@explained
 def resource_sparse_apply_adagrad(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     lr: Operand[U],
-    grad: Operand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
-    update_slots: bool = default(True),
+    use_locking: bool = False,
+    update_slots: bool = True,
     name: str | None = None,
-) -> ResourceSparseApplyAdagrad:
-    """`ResourceSparseApplyAdagrad.create` in the current scope, with
-    ResourceSparseApplyAdagrad.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceSparseApplyAdagrad.create`
+    in the current scope, with ResourceSparseApplyAdagrad.Options as keywords.
     """
-    return ResourceSparseApplyAdagrad.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        grad,
-        indices,
-        ResourceSparseApplyAdagrad.Options(
-            use_locking=use_locking, update_slots=update_slots
-        ),
+    if _unknown:
+        raise ResourceSparseApplyAdagrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyAdagrad",
+                name,
+                var,
+                accum,
+                lr,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+                "update_slots",
+                flags[update_slots],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyAdagrad._call(
+        name,
+        (var, accum, lr, grad, indices),
+        {"use_locking": use_locking, "update_slots": update_slots},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TInt64,
         TNumber,
@@ -99,9 +112,9 @@ class ResourceSparseApplyAdagradDA(Op):
         gradient_squared_accumulator: TensorOperand[TResource],
         grad: Operand[U],
         indices: Operand[Uindices],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
     ) -> ResourceSparseApplyAdagradDA:
@@ -123,13 +136,13 @@ class ResourceSparseApplyAdagradDA(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyAdagradDA = ResourceSparseApplyAdagradDA()
+        op: ResourceSparseApplyAdagradDA = new(ResourceSparseApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyAdagradDA",
                     None,
                     var,
@@ -145,8 +158,8 @@ class ResourceSparseApplyAdagradDA(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -161,7 +174,7 @@ class ResourceSparseApplyAdagradDA(Op):
                 global_step,
             ),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -169,33 +182,65 @@ DEFAULTS = ResourceSparseApplyAdagradDA.Options()
 MERGE = ResourceSparseApplyAdagradDA.Options.merge
 
 
+@explained
 def resource_sparse_apply_adagrad_da(
     var: TensorOperand[TResource],
     gradient_accumulator: TensorOperand[TResource],
     gradient_squared_accumulator: TensorOperand[TResource],
     grad: Operand[U],
     indices: Operand[Uindices],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
     global_step: Operand[TInt64],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceSparseApplyAdagradDA:
-    """`ResourceSparseApplyAdagradDA.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceSparseApplyAdagradDA.create` in the current scope, with
     ResourceSparseApplyAdagradDA.Options as keywords.
     """
-    return ResourceSparseApplyAdagradDA.create(
-        Scope.current(name),
-        var,
-        gradient_accumulator,
-        gradient_squared_accumulator,
-        grad,
-        indices,
-        lr,
-        l1,
-        l2,
-        global_step,
-        ResourceSparseApplyAdagradDA.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceSparseApplyAdagradDA._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyAdagradDA",
+                name,
+                var,
+                gradient_accumulator,
+                gradient_squared_accumulator,
+                grad,
+                indices,
+                lr,
+                l1,
+                l2,
+                global_step,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyAdagradDA._call(
+        name,
+        (
+            var,
+            gradient_accumulator,
+            gradient_squared_accumulator,
+            grad,
+            indices,
+            lr,
+            l1,
+            l2,
+            global_step,
+        ),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

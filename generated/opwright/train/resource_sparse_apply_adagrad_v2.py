@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -99,8 +112,8 @@ class ResourceSparseApplyAdagradV2(Op):
         var: TensorOperand[TResource],
         accum: TensorOperand[TResource],
         lr: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> ResourceSparseApplyAdagradV2:
@@ -119,13 +132,13 @@ class ResourceSparseApplyAdagradV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyAdagradV2 = ResourceSparseApplyAdagradV2()
+        op: ResourceSparseApplyAdagradV2 = new(ResourceSparseApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyAdagradV2",
                     None,
                     var,
@@ -140,13 +153,13 @@ class ResourceSparseApplyAdagradV2(Op):
                     opts.update_slots,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, epsilon, grad, indices),
             {"use_locking": opts.use_locking, "update_slots": opts.update_slots},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,30 +167,52 @@ DEFAULTS = ResourceSparseApplyAdagradV2.Options()
 MERGE = ResourceSparseApplyAdagradV2.Options.merge
 
 
+@explained
 def resource_sparse_apply_adagrad_v2(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     lr: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
-    update_slots: bool = default(True),
+    use_locking: bool = False,
+    update_slots: bool = True,
     name: str | None = None,
-) -> ResourceSparseApplyAdagradV2:
-    """`ResourceSparseApplyAdagradV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceSparseApplyAdagradV2.create` in the current scope, with
     ResourceSparseApplyAdagradV2.Options as keywords.
     """
-    return ResourceSparseApplyAdagradV2.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        epsilon,
-        grad,
-        indices,
-        ResourceSparseApplyAdagradV2.Options(
-            use_locking=use_locking, update_slots=update_slots
-        ),
+    if _unknown:
+        raise ResourceSparseApplyAdagradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyAdagradV2",
+                name,
+                var,
+                accum,
+                lr,
+                epsilon,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+                "update_slots",
+                flags[update_slots],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyAdagradV2._call(
+        name,
+        (var, accum, lr, epsilon, grad, indices),
+        {"use_locking": use_locking, "update_slots": update_slots},
+        fast_path_error,
     )
+    return _result

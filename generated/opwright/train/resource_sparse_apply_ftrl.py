@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -106,10 +119,10 @@ class ResourceSparseApplyFtrl(Op):
         linear: TensorOperand[TResource],
         grad: Operand[U],
         indices: Operand[Uindices],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        lr_power: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        lr_power: SameOperand[U],
         *options: Options,
     ) -> ResourceSparseApplyFtrl:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -130,13 +143,13 @@ class ResourceSparseApplyFtrl(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyFtrl = ResourceSparseApplyFtrl()
+        op: ResourceSparseApplyFtrl = new(ResourceSparseApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyFtrl",
                     None,
                     var,
@@ -154,8 +167,8 @@ class ResourceSparseApplyFtrl(Op):
                     opts.multiply_linear_by_lr,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, linear, grad, indices, lr, l1, l2, lr_power),
@@ -163,7 +176,7 @@ class ResourceSparseApplyFtrl(Op):
                 "use_locking": opts.use_locking,
                 "multiply_linear_by_lr": opts.multiply_linear_by_lr,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -171,36 +184,57 @@ DEFAULTS = ResourceSparseApplyFtrl.Options()
 MERGE = ResourceSparseApplyFtrl.Options.merge
 
 
+@explained
 def resource_sparse_apply_ftrl(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     linear: TensorOperand[TResource],
     grad: Operand[U],
     indices: Operand[Uindices],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    lr_power: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    lr_power: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    multiply_linear_by_lr: bool = default(False),
+    use_locking: bool = False,
+    multiply_linear_by_lr: bool = False,
     name: str | None = None,
-) -> ResourceSparseApplyFtrl:
-    """`ResourceSparseApplyFtrl.create` in the current scope, with
-    ResourceSparseApplyFtrl.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceSparseApplyFtrl.create` in
+    the current scope, with ResourceSparseApplyFtrl.Options as keywords.
     """
-    return ResourceSparseApplyFtrl.create(
-        Scope.current(name),
-        var,
-        accum,
-        linear,
-        grad,
-        indices,
-        lr,
-        l1,
-        l2,
-        lr_power,
-        ResourceSparseApplyFtrl.Options(
-            use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
-        ),
+    if _unknown:
+        raise ResourceSparseApplyFtrl._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyFtrl",
+                name,
+                var,
+                accum,
+                linear,
+                grad,
+                indices,
+                lr,
+                l1,
+                l2,
+                lr_power,
+                "use_locking",
+                flags[use_locking],
+                "multiply_linear_by_lr",
+                flags[multiply_linear_by_lr],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyFtrl._call(
+        name,
+        (var, accum, linear, grad, indices, lr, l1, l2, lr_power),
+        {"use_locking": use_locking, "multiply_linear_by_lr": multiply_linear_by_lr},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -107,11 +120,11 @@ class ResourceSparseApplyFtrlV2(Op):
         linear: TensorOperand[TResource],
         grad: Operand[U],
         indices: Operand[Uindices],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        l2_shrinkage: Operand[U],
-        lr_power: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        l2_shrinkage: SameOperand[U],
+        lr_power: SameOperand[U],
         *options: Options,
     ) -> ResourceSparseApplyFtrlV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -133,13 +146,13 @@ class ResourceSparseApplyFtrlV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyFtrlV2 = ResourceSparseApplyFtrlV2()
+        op: ResourceSparseApplyFtrlV2 = new(ResourceSparseApplyFtrlV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyFtrlV2",
                     None,
                     var,
@@ -158,8 +171,8 @@ class ResourceSparseApplyFtrlV2(Op):
                     opts.multiply_linear_by_lr,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power),
@@ -167,7 +180,7 @@ class ResourceSparseApplyFtrlV2(Op):
                 "use_locking": opts.use_locking,
                 "multiply_linear_by_lr": opts.multiply_linear_by_lr,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -175,38 +188,59 @@ DEFAULTS = ResourceSparseApplyFtrlV2.Options()
 MERGE = ResourceSparseApplyFtrlV2.Options.merge
 
 
+@explained
 def resource_sparse_apply_ftrl_v2(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     linear: TensorOperand[TResource],
     grad: Operand[U],
     indices: Operand[Uindices],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    l2_shrinkage: Operand[U],
-    lr_power: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    l2_shrinkage: SameOperand[U],
+    lr_power: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    multiply_linear_by_lr: bool = default(False),
+    use_locking: bool = False,
+    multiply_linear_by_lr: bool = False,
     name: str | None = None,
-) -> ResourceSparseApplyFtrlV2:
-    """`ResourceSparseApplyFtrlV2.create` in the current scope, with
-    ResourceSparseApplyFtrlV2.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceSparseApplyFtrlV2.create`
+    in the current scope, with ResourceSparseApplyFtrlV2.Options as keywords.
     """
-    return ResourceSparseApplyFtrlV2.create(
-        Scope.current(name),
-        var,
-        accum,
-        linear,
-        grad,
-        indices,
-        lr,
-        l1,
-        l2,
-        l2_shrinkage,
-        lr_power,
-        ResourceSparseApplyFtrlV2.Options(
-            use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
-        ),
+    if _unknown:
+        raise ResourceSparseApplyFtrlV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyFtrlV2",
+                name,
+                var,
+                accum,
+                linear,
+                grad,
+                indices,
+                lr,
+                l1,
+                l2,
+                l2_shrinkage,
+                lr_power,
+                "use_locking",
+                flags[use_locking],
+                "multiply_linear_by_lr",
+                flags[multiply_linear_by_lr],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyFtrlV2._call(
+        name,
+        (var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power),
+        {"use_locking": use_locking, "multiply_linear_by_lr": multiply_linear_by_lr},
+        fast_path_error,
     )
+    return _result

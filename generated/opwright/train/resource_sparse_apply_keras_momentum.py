@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -99,9 +112,9 @@ class ResourceSparseApplyKerasMomentum(Op):
         var: TensorOperand[TResource],
         accum: TensorOperand[TResource],
         lr: Operand[U],
-        grad: Operand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
-        momentum: Operand[U],
+        momentum: SameOperand[U],
         *options: Options,
     ) -> ResourceSparseApplyKerasMomentum:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -119,13 +132,13 @@ class ResourceSparseApplyKerasMomentum(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyKerasMomentum = ResourceSparseApplyKerasMomentum()
+        op: ResourceSparseApplyKerasMomentum = new(ResourceSparseApplyKerasMomentum)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyKerasMomentum",
                     None,
                     var,
@@ -140,13 +153,13 @@ class ResourceSparseApplyKerasMomentum(Op):
                     opts.use_nesterov,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, grad, indices, momentum),
             {"use_locking": opts.use_locking, "use_nesterov": opts.use_nesterov},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,30 +167,52 @@ DEFAULTS = ResourceSparseApplyKerasMomentum.Options()
 MERGE = ResourceSparseApplyKerasMomentum.Options.merge
 
 
+@explained
 def resource_sparse_apply_keras_momentum(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],
     lr: Operand[U],
-    grad: Operand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
-    momentum: Operand[U],
+    momentum: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    use_nesterov: bool = default(False),
+    use_locking: bool = False,
+    use_nesterov: bool = False,
     name: str | None = None,
-) -> ResourceSparseApplyKerasMomentum:
-    """`ResourceSparseApplyKerasMomentum.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceSparseApplyKerasMomentum.create` in the current scope, with
     ResourceSparseApplyKerasMomentum.Options as keywords.
     """
-    return ResourceSparseApplyKerasMomentum.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        grad,
-        indices,
-        momentum,
-        ResourceSparseApplyKerasMomentum.Options(
-            use_locking=use_locking, use_nesterov=use_nesterov
-        ),
+    if _unknown:
+        raise ResourceSparseApplyKerasMomentum._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyKerasMomentum",
+                name,
+                var,
+                accum,
+                lr,
+                grad,
+                indices,
+                momentum,
+                "use_locking",
+                flags[use_locking],
+                "use_nesterov",
+                flags[use_nesterov],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyKerasMomentum._call(
+        name,
+        (var, accum, lr, grad, indices, momentum),
+        {"use_locking": use_locking, "use_nesterov": use_nesterov},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -97,9 +110,9 @@ class ResourceSparseApplyProximalGradientDescent(Op):
         scope: Scope,
         var: TensorOperand[TResource],
         alpha: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        grad: Operand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> ResourceSparseApplyProximalGradientDescent:
@@ -118,15 +131,15 @@ class ResourceSparseApplyProximalGradientDescent(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyProximalGradientDescent = (
-            ResourceSparseApplyProximalGradientDescent()
+        op: ResourceSparseApplyProximalGradientDescent = new(
+            ResourceSparseApplyProximalGradientDescent
         )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyProximalGradientDescent",
                     None,
                     var,
@@ -139,13 +152,13 @@ class ResourceSparseApplyProximalGradientDescent(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, alpha, l1, l2, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,27 +166,49 @@ DEFAULTS = ResourceSparseApplyProximalGradientDescent.Options()
 MERGE = ResourceSparseApplyProximalGradientDescent.Options.merge
 
 
+@explained
 def resource_sparse_apply_proximal_gradient_descent(
     var: TensorOperand[TResource],
     alpha: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    grad: Operand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceSparseApplyProximalGradientDescent:
-    """`ResourceSparseApplyProximalGradientDescent.create` in the current scope, with
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `ResourceSparseApplyProximalGradientDescent.create` in the current scope, with
     ResourceSparseApplyProximalGradientDescent.Options as keywords.
     """
-    return ResourceSparseApplyProximalGradientDescent.create(
-        Scope.current(name),
-        var,
-        alpha,
-        l1,
-        l2,
-        grad,
-        indices,
-        ResourceSparseApplyProximalGradientDescent.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceSparseApplyProximalGradientDescent._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyProximalGradientDescent",
+                name,
+                var,
+                alpha,
+                l1,
+                l2,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyProximalGradientDescent._call(
+        name,
+        (var, alpha, l1, l2, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TResource,
@@ -96,10 +109,10 @@ class ResourceSparseApplyRMSProp(Op):
         ms: TensorOperand[TResource],
         mom: TensorOperand[TResource],
         lr: Operand[U],
-        rho: Operand[U],
-        momentum: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        rho: SameOperand[U],
+        momentum: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> ResourceSparseApplyRMSProp:
@@ -121,13 +134,13 @@ class ResourceSparseApplyRMSProp(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ResourceSparseApplyRMSProp = ResourceSparseApplyRMSProp()
+        op: ResourceSparseApplyRMSProp = new(ResourceSparseApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "ResourceSparseApplyRMSProp",
                     None,
                     var,
@@ -143,13 +156,13 @@ class ResourceSparseApplyRMSProp(Op):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, ms, mom, lr, rho, momentum, epsilon, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -157,33 +170,54 @@ DEFAULTS = ResourceSparseApplyRMSProp.Options()
 MERGE = ResourceSparseApplyRMSProp.Options.merge
 
 
+@explained
 def resource_sparse_apply_rms_prop(
     var: TensorOperand[TResource],
     ms: TensorOperand[TResource],
     mom: TensorOperand[TResource],
     lr: Operand[U],
-    rho: Operand[U],
-    momentum: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    rho: SameOperand[U],
+    momentum: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> ResourceSparseApplyRMSProp:
-    """`ResourceSparseApplyRMSProp.create` in the current scope, with
-    ResourceSparseApplyRMSProp.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `ResourceSparseApplyRMSProp.create`
+    in the current scope, with ResourceSparseApplyRMSProp.Options as keywords.
     """
-    return ResourceSparseApplyRMSProp.create(
-        Scope.current(name),
-        var,
-        ms,
-        mom,
-        lr,
-        rho,
-        momentum,
-        epsilon,
-        grad,
-        indices,
-        ResourceSparseApplyRMSProp.Options(use_locking=use_locking),
+    if _unknown:
+        raise ResourceSparseApplyRMSProp._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ResourceSparseApplyRMSProp",
+                name,
+                var,
+                ms,
+                mom,
+                lr,
+                rho,
+                momentum,
+                epsilon,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ResourceSparseApplyRMSProp._call(
+        name,
+        (var, ms, mom, lr, rho, momentum, epsilon, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

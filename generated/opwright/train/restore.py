@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TString,
         TType,
     )
@@ -39,7 +49,7 @@ class RestoreInputs(OpInputs):
     preferred_shard: int
 
 
-class Restore(Op, Generic[Dt]):
+class Restore(TensorOp[Dt]):
     """TensorFlow's `Restore`: `file_pattern`, `tensor_name` -> `tensor`.
 
     TensorFlow's own text: `Restore.tensorflow_doc()`.
@@ -79,14 +89,11 @@ class Restore(Op, Generic[Dt]):
     def inputs(self) -> RestoreInputs:
         return RestoreInputs(self)
 
-    def as_output(self) -> Output[Dt]:
-        return self.tensor
-
     @staticmethod
     def create(
         scope: Scope,
-        file_pattern: Operand[TString],
-        tensor_name: Operand[TString],
+        file_pattern: StringOperand,
+        tensor_name: StringOperand,
         dt: type[UDt] | DTypeLike,
         *options: Options,
     ) -> Restore[UDt]:
@@ -102,13 +109,13 @@ class Restore(Op, Generic[Dt]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Restore[UDt] = Restore()
+        op: Restore[UDt] = new(Restore)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.tensor = execute(
-                    context._context,
+                    context[CURRENT],
                     "Restore",
                     None,
                     file_pattern,
@@ -119,13 +126,13 @@ class Restore(Op, Generic[Dt]):
                     opts.preferred_shard,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (file_pattern, tensor_name),
             {"dt": dt, "preferred_shard": opts.preferred_shard},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -133,19 +140,43 @@ DEFAULTS = Restore.Options()
 MERGE = Restore.Options.merge
 
 
+@explained
 def restore(
-    file_pattern: Operand[TString],
-    tensor_name: Operand[TString],
+    file_pattern: StringOperand,
+    tensor_name: StringOperand,
     dt: type[UDt] | DTypeLike,
     *,
-    preferred_shard: int = default(-1),
+    preferred_shard: int = -1,
     name: str | None = None,
-) -> Restore[UDt]:
-    """`Restore.create` in the current scope, with Restore.Options as keywords."""
-    return Restore.create(
-        Scope.current(name),
-        file_pattern,
-        tensor_name,
-        dt,
-        Restore.Options(preferred_shard=preferred_shard),
+    **_unknown: Never,
+) -> Output[UDt]:
+    """`tensor` of `Restore.create` in the current scope, with Restore.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Restore._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDt]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Restore",
+                name,
+                file_pattern,
+                tensor_name,
+                "dt",
+                as_dtype(dt),
+                "preferred_shard",
+                preferred_shard,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Restore._call(
+        name,
+        (file_pattern, tensor_name),
+        {"dt": dt, "preferred_shard": preferred_shard},
+        fast_path_error,
     )
+    return _result

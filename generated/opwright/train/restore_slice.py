@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
-        Operand,
         Output,
+        StringOperand,
         TString,
         TType,
     )
@@ -40,7 +50,7 @@ class RestoreSliceInputs(OpInputs):
     preferred_shard: int
 
 
-class RestoreSlice(Op, Generic[Dt]):
+class RestoreSlice(TensorOp[Dt]):
     """TensorFlow's `RestoreSlice`: `file_pattern`, `tensor_name`, `shape_and_slice`
     -> `tensor`.
 
@@ -81,15 +91,12 @@ class RestoreSlice(Op, Generic[Dt]):
     def inputs(self) -> RestoreSliceInputs:
         return RestoreSliceInputs(self)
 
-    def as_output(self) -> Output[Dt]:
-        return self.tensor
-
     @staticmethod
     def create(
         scope: Scope,
-        file_pattern: Operand[TString],
-        tensor_name: Operand[TString],
-        shape_and_slice: Operand[TString],
+        file_pattern: StringOperand,
+        tensor_name: StringOperand,
+        shape_and_slice: StringOperand,
         dt: type[UDt] | DTypeLike,
         *options: Options,
     ) -> RestoreSlice[UDt]:
@@ -106,13 +113,13 @@ class RestoreSlice(Op, Generic[Dt]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RestoreSlice[UDt] = RestoreSlice()
+        op: RestoreSlice[UDt] = new(RestoreSlice)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.tensor = execute(
-                    context._context,
+                    context[CURRENT],
                     "RestoreSlice",
                     None,
                     file_pattern,
@@ -124,13 +131,13 @@ class RestoreSlice(Op, Generic[Dt]):
                     opts.preferred_shard,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (file_pattern, tensor_name, shape_and_slice),
             {"dt": dt, "preferred_shard": opts.preferred_shard},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,23 +145,45 @@ DEFAULTS = RestoreSlice.Options()
 MERGE = RestoreSlice.Options.merge
 
 
+@explained
 def restore_slice(
-    file_pattern: Operand[TString],
-    tensor_name: Operand[TString],
-    shape_and_slice: Operand[TString],
+    file_pattern: StringOperand,
+    tensor_name: StringOperand,
+    shape_and_slice: StringOperand,
     dt: type[UDt] | DTypeLike,
     *,
-    preferred_shard: int = default(-1),
+    preferred_shard: int = -1,
     name: str | None = None,
-) -> RestoreSlice[UDt]:
-    """`RestoreSlice.create` in the current scope, with RestoreSlice.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[UDt]:
+    """`tensor` of `RestoreSlice.create` in the current scope, with
+    RestoreSlice.Options as keywords.
     """
-    return RestoreSlice.create(
-        Scope.current(name),
-        file_pattern,
-        tensor_name,
-        shape_and_slice,
-        dt,
-        RestoreSlice.Options(preferred_shard=preferred_shard),
+    if _unknown:
+        raise RestoreSlice._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDt]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RestoreSlice",
+                name,
+                file_pattern,
+                tensor_name,
+                shape_and_slice,
+                "dt",
+                as_dtype(dt),
+                "preferred_shard",
+                preferred_shard,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RestoreSlice._call(
+        name,
+        (file_pattern, tensor_name, shape_and_slice),
+        {"dt": dt, "preferred_shard": preferred_shard},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
+        StringOperand,
         TString,
     )
 
@@ -58,9 +68,9 @@ class RestoreV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        prefix: Operand[TString],
-        tensor_names: Operand[TString],
-        shape_and_slices: Operand[TString],
+        prefix: StringOperand,
+        tensor_names: StringOperand,
+        shape_and_slices: StringOperand,
         dtypes: Sequence[AnyDTypeLike],
     ) -> RestoreV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -75,12 +85,12 @@ class RestoreV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: RestoreV2 = RestoreV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: RestoreV2 = new(RestoreV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.tensors = execute(
-                    context._context,
+                    context[CURRENT],
                     "RestoreV2",
                     None,
                     prefix,
@@ -90,22 +100,50 @@ class RestoreV2(Op):
                     as_dtypes(dtypes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (prefix, tensor_names, shape_and_slices), {"dtypes": dtypes}, refusal
+            scope,
+            (prefix, tensor_names, shape_and_slices),
+            {"dtypes": dtypes},
+            fast_path_error,
         )
 
 
+@explained
 def restore_v2(
-    prefix: Operand[TString],
-    tensor_names: Operand[TString],
-    shape_and_slices: Operand[TString],
+    prefix: StringOperand,
+    tensor_names: StringOperand,
+    shape_and_slices: StringOperand,
     dtypes: Sequence[AnyDTypeLike],
     *,
     name: str | None = None,
-) -> RestoreV2:
-    """`RestoreV2.create` in the current scope."""
-    return RestoreV2.create(
-        Scope.current(name), prefix, tensor_names, shape_and_slices, dtypes
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`tensors` of `RestoreV2.create` in the current scope."""
+    if _unknown:
+        raise RestoreV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "RestoreV2",
+                name,
+                prefix,
+                tensor_names,
+                shape_and_slices,
+                "dtypes",
+                as_dtypes(dtypes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = RestoreV2._call(
+        name,
+        (prefix, tensor_names, shape_and_slices),
+        {"dtypes": dtypes},
+        fast_path_error,
     )
+    return _result

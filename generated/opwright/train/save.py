@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TString
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operation,
+        Output,
+        StringOperand,
+        TString,
+    )
 
 __all__ = ["Save", "save"]
 
@@ -45,9 +63,9 @@ class Save(Op):
     @staticmethod
     def create(
         scope: Scope,
-        filename: Operand[TString],
-        tensor_names: Operand[TString],
-        data: Sequence[Operand[AnyDType]],
+        filename: StringOperand,
+        tensor_names: StringOperand,
+        data: Sequence[AnyOperand[AnyDType]],
     ) -> Save:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -60,23 +78,38 @@ class Save(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Save = Save()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "Save", None, filename, tensor_names, data)
+        op: Save = new(Save)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "Save", None, filename, tensor_names, data)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (filename, tensor_names, data), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (filename, tensor_names, data), {}, fast_path_error)
 
 
+@explained
 def save(
-    filename: Operand[TString],
-    tensor_names: Operand[TString],
-    data: Sequence[Operand[AnyDType]],
+    filename: StringOperand,
+    tensor_names: StringOperand,
+    data: Sequence[AnyOperand[AnyDType]],
     *,
     name: str | None = None,
-) -> Save:
-    """`Save.create` in the current scope."""
-    return Save.create(Scope.current(name), filename, tensor_names, data)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `Save.create` in the current scope."""
+    if _unknown:
+        raise Save._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "Save", name, filename, tensor_names, data
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Save._call(name, (filename, tensor_names, data), {}, fast_path_error)
+    return _result

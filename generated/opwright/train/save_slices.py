@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TString
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operation,
+        Output,
+        StringOperand,
+        TString,
+    )
 
 __all__ = ["SaveSlices", "save_slices"]
 
@@ -47,10 +65,10 @@ class SaveSlices(Op):
     @staticmethod
     def create(
         scope: Scope,
-        filename: Operand[TString],
-        tensor_names: Operand[TString],
-        shapes_and_slices: Operand[TString],
-        data: Sequence[Operand[AnyDType]],
+        filename: StringOperand,
+        tensor_names: StringOperand,
+        shapes_and_slices: StringOperand,
+        data: Sequence[AnyOperand[AnyDType]],
     ) -> SaveSlices:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,12 +82,12 @@ class SaveSlices(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SaveSlices = SaveSlices()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SaveSlices = new(SaveSlices)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "SaveSlices",
                     None,
                     filename,
@@ -78,22 +96,48 @@ class SaveSlices(Op):
                     data,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (filename, tensor_names, shapes_and_slices, data), {}, refusal
+            scope,
+            (filename, tensor_names, shapes_and_slices, data),
+            {},
+            fast_path_error,
         )
 
 
+@explained
 def save_slices(
-    filename: Operand[TString],
-    tensor_names: Operand[TString],
-    shapes_and_slices: Operand[TString],
-    data: Sequence[Operand[AnyDType]],
+    filename: StringOperand,
+    tensor_names: StringOperand,
+    shapes_and_slices: StringOperand,
+    data: Sequence[AnyOperand[AnyDType]],
     *,
     name: str | None = None,
-) -> SaveSlices:
-    """`SaveSlices.create` in the current scope."""
-    return SaveSlices.create(
-        Scope.current(name), filename, tensor_names, shapes_and_slices, data
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `SaveSlices.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise SaveSlices._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SaveSlices",
+                name,
+                filename,
+                tensor_names,
+                shapes_and_slices,
+                data,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SaveSlices._call(
+        name, (filename, tensor_names, shapes_and_slices, data), {}, fast_path_error
     )
+    return _result

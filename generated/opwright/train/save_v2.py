@@ -5,14 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TString
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operation,
+        Output,
+        StringOperand,
+        TString,
+    )
 
 __all__ = ["SaveV2", "save_v2"]
 
@@ -47,10 +65,10 @@ class SaveV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        prefix: Operand[TString],
-        tensor_names: Operand[TString],
-        shape_and_slices: Operand[TString],
-        tensors: Sequence[Operand[AnyDType]],
+        prefix: StringOperand,
+        tensor_names: StringOperand,
+        shape_and_slices: StringOperand,
+        tensors: Sequence[AnyOperand[AnyDType]],
     ) -> SaveV2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -64,12 +82,12 @@ class SaveV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SaveV2 = SaveV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SaveV2 = new(SaveV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "SaveV2",
                     None,
                     prefix,
@@ -78,22 +96,48 @@ class SaveV2(Op):
                     tensors,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (prefix, tensor_names, shape_and_slices, tensors), {}, refusal
+            scope,
+            (prefix, tensor_names, shape_and_slices, tensors),
+            {},
+            fast_path_error,
         )
 
 
+@explained
 def save_v2(
-    prefix: Operand[TString],
-    tensor_names: Operand[TString],
-    shape_and_slices: Operand[TString],
-    tensors: Sequence[Operand[AnyDType]],
+    prefix: StringOperand,
+    tensor_names: StringOperand,
+    shape_and_slices: StringOperand,
+    tensors: Sequence[AnyOperand[AnyDType]],
     *,
     name: str | None = None,
-) -> SaveV2:
-    """`SaveV2.create` in the current scope."""
-    return SaveV2.create(
-        Scope.current(name), prefix, tensor_names, shape_and_slices, tensors
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `SaveV2.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise SaveV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SaveV2",
+                name,
+                prefix,
+                tensor_names,
+                shape_and_slices,
+                tensors,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SaveV2._call(
+        name, (prefix, tensor_names, shape_and_slices, tensors), {}, fast_path_error
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt64, TString
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["SdcaFprint", "sdca_fprint"]
 
@@ -21,7 +32,7 @@ class SdcaFprintInputs(OpInputs):
     input: Output[TString]
 
 
-class SdcaFprint(Op):
+class SdcaFprint(TensorOp[TInt64]):
     """TensorFlow's `SdcaFprint`: `input` -> `output`.
 
     TensorFlow's own text: `SdcaFprint.tensorflow_doc()`.
@@ -39,11 +50,8 @@ class SdcaFprint(Op):
     def inputs(self) -> SdcaFprintInputs:
         return SdcaFprintInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[TString]) -> SdcaFprint:
+    def create(scope: Scope, input: StringOperand) -> SdcaFprint:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,17 +61,31 @@ class SdcaFprint(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SdcaFprint = SdcaFprint()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "SdcaFprint", None, input)
+        op: SdcaFprint = new(SdcaFprint)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "SdcaFprint", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def sdca_fprint(input: Operand[TString], *, name: str | None = None) -> SdcaFprint:
-    """`SdcaFprint.create` in the current scope."""
-    return SdcaFprint.create(Scope.current(name), input)
+@explained
+def sdca_fprint(
+    input: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TInt64]:
+    """`output` of `SdcaFprint.create` in the current scope."""
+    if _unknown:
+        raise SdcaFprint._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SdcaFprint", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SdcaFprint._call(name, (input,), {}, fast_path_error)
+    return _result

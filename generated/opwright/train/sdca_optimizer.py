@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["SdcaOptimizer", "sdca_optimizer"]
+__all__ = ["SdcaOptimizer", "SdcaOptimizerOutputs", "sdca_optimizer"]
 
 
 class SdcaOptimizerInputs(OpInputs):
@@ -49,6 +61,14 @@ class SdcaOptimizerInputs(OpInputs):
     num_inner_iterations: int
 
 
+class SdcaOptimizerOutputs(NamedTuple):
+    """Outputs of SdcaOptimizer, as `sdca_optimizer` returns them."""
+
+    out_example_state_data: Output[TFloat32]
+    out_delta_sparse_weights: list[Output[TFloat32]]
+    out_delta_dense_weights: list[Output[TFloat32]]
+
+
 class SdcaOptimizer(Op):
     """TensorFlow's `SdcaOptimizer`: `sparse_example_indices`,
     `sparse_feature_indices`, `sparse_feature_values`, `dense_features`,
@@ -74,6 +94,7 @@ class SdcaOptimizer(Op):
     out_delta_sparse_weights: list[Output[TFloat32]]
     out_delta_dense_weights: list[Output[TFloat32]]
     Inputs = SdcaOptimizerInputs
+    Outputs = SdcaOptimizerOutputs
 
     class Options(OpOptions):
         """Optional attributes of SdcaOptimizer.
@@ -151,17 +172,17 @@ class SdcaOptimizer(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SdcaOptimizer = SdcaOptimizer()
+        op: SdcaOptimizer = new(SdcaOptimizer)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.out_example_state_data,
                     op.out_delta_sparse_weights,
                     op.out_delta_dense_weights,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "SdcaOptimizer",
                     None,
                     sparse_example_indices,
@@ -188,8 +209,8 @@ class SdcaOptimizer(Op):
                     num_inner_iterations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -212,7 +233,7 @@ class SdcaOptimizer(Op):
                 "num_loss_partitions": num_loss_partitions,
                 "num_inner_iterations": num_inner_iterations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -220,6 +241,7 @@ DEFAULTS = SdcaOptimizer.Options()
 MERGE = SdcaOptimizer.Options.merge
 
 
+@explained
 def sdca_optimizer(
     sparse_example_indices: Sequence[Operand[TInt64]],
     sparse_feature_indices: Sequence[Operand[TInt64]],
@@ -243,28 +265,73 @@ def sdca_optimizer(
     num_loss_partitions: int,
     num_inner_iterations: int,
     *,
-    adaptative: bool = default(False),
+    adaptative: bool = False,
     name: str | None = None,
-) -> SdcaOptimizer:
-    """`SdcaOptimizer.create` in the current scope, with SdcaOptimizer.Options as
-    keywords.
+    **_unknown: Never,
+) -> SdcaOptimizerOutputs:
+    """The outputs of `SdcaOptimizer.create` in the current scope, with
+    SdcaOptimizer.Options as keywords.
     """
-    return SdcaOptimizer.create(
-        Scope.current(name),
-        sparse_example_indices,
-        sparse_feature_indices,
-        sparse_feature_values,
-        dense_features,
-        example_weights,
-        example_labels,
-        sparse_indices,
-        sparse_weights,
-        dense_weights,
-        example_state_data,
-        loss_type,
-        l1,
-        l2,
-        num_loss_partitions,
-        num_inner_iterations,
-        SdcaOptimizer.Options(adaptative=adaptative),
+    if _unknown:
+        raise SdcaOptimizer._unknown(_unknown)
+    fast_path_error = None
+    _result: SdcaOptimizerOutputs
+    if executing_eagerly():
+        try:
+            _result = SdcaOptimizerOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SdcaOptimizer",
+                    name,
+                    sparse_example_indices,
+                    sparse_feature_indices,
+                    sparse_feature_values,
+                    dense_features,
+                    example_weights,
+                    example_labels,
+                    sparse_indices,
+                    sparse_weights,
+                    dense_weights,
+                    example_state_data,
+                    "loss_type",
+                    loss_type,
+                    "adaptative",
+                    flags[adaptative],
+                    "l1",
+                    l1,
+                    "l2",
+                    l2,
+                    "num_loss_partitions",
+                    num_loss_partitions,
+                    "num_inner_iterations",
+                    num_inner_iterations,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SdcaOptimizer._call(
+        name,
+        (
+            sparse_example_indices,
+            sparse_feature_indices,
+            sparse_feature_values,
+            dense_features,
+            example_weights,
+            example_labels,
+            sparse_indices,
+            sparse_weights,
+            dense_weights,
+            example_state_data,
+        ),
+        {
+            "loss_type": loss_type,
+            "adaptative": adaptative,
+            "l1": l1,
+            "l2": l2,
+            "num_loss_partitions": num_loss_partitions,
+            "num_inner_iterations": num_inner_iterations,
+        },
+        fast_path_error,
     )
+    return _result

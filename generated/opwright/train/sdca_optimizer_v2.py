@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
     from typing_extensions import Self
 
-__all__ = ["SdcaOptimizerV2", "sdca_optimizer_v2"]
+__all__ = ["SdcaOptimizerV2", "SdcaOptimizerV2Outputs", "sdca_optimizer_v2"]
 
 
 class SdcaOptimizerV2Inputs(OpInputs):
@@ -49,6 +61,14 @@ class SdcaOptimizerV2Inputs(OpInputs):
     num_inner_iterations: int
 
 
+class SdcaOptimizerV2Outputs(NamedTuple):
+    """Outputs of SdcaOptimizerV2, as `sdca_optimizer_v2` returns them."""
+
+    out_example_state_data: Output[TFloat32]
+    out_delta_sparse_weights: list[Output[TFloat32]]
+    out_delta_dense_weights: list[Output[TFloat32]]
+
+
 class SdcaOptimizerV2(Op):
     """TensorFlow's `SdcaOptimizerV2`: `sparse_example_indices`,
     `sparse_feature_indices`, `sparse_feature_values`, `dense_features`,
@@ -74,6 +94,7 @@ class SdcaOptimizerV2(Op):
     out_delta_sparse_weights: list[Output[TFloat32]]
     out_delta_dense_weights: list[Output[TFloat32]]
     Inputs = SdcaOptimizerV2Inputs
+    Outputs = SdcaOptimizerV2Outputs
 
     class Options(OpOptions):
         """Optional attributes of SdcaOptimizerV2.
@@ -151,17 +172,17 @@ class SdcaOptimizerV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SdcaOptimizerV2 = SdcaOptimizerV2()
+        op: SdcaOptimizerV2 = new(SdcaOptimizerV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 (
                     op.out_example_state_data,
                     op.out_delta_sparse_weights,
                     op.out_delta_dense_weights,
                 ) = execute(
-                    context._context,
+                    context[CURRENT],
                     "SdcaOptimizerV2",
                     None,
                     sparse_example_indices,
@@ -188,8 +209,8 @@ class SdcaOptimizerV2(Op):
                     num_inner_iterations,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -212,7 +233,7 @@ class SdcaOptimizerV2(Op):
                 "num_loss_partitions": num_loss_partitions,
                 "num_inner_iterations": num_inner_iterations,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -220,6 +241,7 @@ DEFAULTS = SdcaOptimizerV2.Options()
 MERGE = SdcaOptimizerV2.Options.merge
 
 
+@explained
 def sdca_optimizer_v2(
     sparse_example_indices: Sequence[Operand[TInt64]],
     sparse_feature_indices: Sequence[Operand[TInt64]],
@@ -243,28 +265,73 @@ def sdca_optimizer_v2(
     num_loss_partitions: int,
     num_inner_iterations: int,
     *,
-    adaptive: bool = default(False),
+    adaptive: bool = False,
     name: str | None = None,
-) -> SdcaOptimizerV2:
-    """`SdcaOptimizerV2.create` in the current scope, with SdcaOptimizerV2.Options as
-    keywords.
+    **_unknown: Never,
+) -> SdcaOptimizerV2Outputs:
+    """The outputs of `SdcaOptimizerV2.create` in the current scope, with
+    SdcaOptimizerV2.Options as keywords.
     """
-    return SdcaOptimizerV2.create(
-        Scope.current(name),
-        sparse_example_indices,
-        sparse_feature_indices,
-        sparse_feature_values,
-        dense_features,
-        example_weights,
-        example_labels,
-        sparse_indices,
-        sparse_weights,
-        dense_weights,
-        example_state_data,
-        loss_type,
-        l1,
-        l2,
-        num_loss_partitions,
-        num_inner_iterations,
-        SdcaOptimizerV2.Options(adaptive=adaptive),
+    if _unknown:
+        raise SdcaOptimizerV2._unknown(_unknown)
+    fast_path_error = None
+    _result: SdcaOptimizerV2Outputs
+    if executing_eagerly():
+        try:
+            _result = SdcaOptimizerV2Outputs._make(
+                execute(
+                    context[CURRENT],
+                    "SdcaOptimizerV2",
+                    name,
+                    sparse_example_indices,
+                    sparse_feature_indices,
+                    sparse_feature_values,
+                    dense_features,
+                    example_weights,
+                    example_labels,
+                    sparse_indices,
+                    sparse_weights,
+                    dense_weights,
+                    example_state_data,
+                    "loss_type",
+                    loss_type,
+                    "adaptive",
+                    flags[adaptive],
+                    "l1",
+                    l1,
+                    "l2",
+                    l2,
+                    "num_loss_partitions",
+                    num_loss_partitions,
+                    "num_inner_iterations",
+                    num_inner_iterations,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SdcaOptimizerV2._call(
+        name,
+        (
+            sparse_example_indices,
+            sparse_feature_indices,
+            sparse_feature_values,
+            dense_features,
+            example_weights,
+            example_labels,
+            sparse_indices,
+            sparse_weights,
+            dense_weights,
+            example_state_data,
+        ),
+        {
+            "loss_type": loss_type,
+            "adaptive": adaptive,
+            "l1": l1,
+            "l2": l2,
+            "num_loss_partitions": num_loss_partitions,
+            "num_inner_iterations": num_inner_iterations,
+        },
+        fast_path_error,
     )
+    return _result

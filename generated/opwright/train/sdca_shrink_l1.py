@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Output, TFloat32, TensorOperand
+    from opwright_runtime.gencode import Operation, Output, TFloat32, TensorOperand
 
 __all__ = ["SdcaShrinkL1", "sdca_shrink_l1"]
 
@@ -55,25 +65,44 @@ class SdcaShrinkL1(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SdcaShrinkL1 = SdcaShrinkL1()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SdcaShrinkL1 = new(SdcaShrinkL1)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context, "SdcaShrinkL1", None, weights, "l1", l1, "l2", l2
+                    context[CURRENT], "SdcaShrinkL1", None, weights, "l1", l1, "l2", l2
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (weights,), {"l1": l1, "l2": l2}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (weights,), {"l1": l1, "l2": l2}, fast_path_error)
 
 
+@explained
 def sdca_shrink_l1(
     weights: Sequence[TensorOperand[TFloat32]],
     l1: float,
     l2: float,
     *,
     name: str | None = None,
-) -> SdcaShrinkL1:
-    """`SdcaShrinkL1.create` in the current scope."""
-    return SdcaShrinkL1.create(Scope.current(name), weights, l1, l2)
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `SdcaShrinkL1.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise SdcaShrinkL1._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "SdcaShrinkL1", name, weights, "l1", l1, "l2", l2
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SdcaShrinkL1._call(
+        name, (weights,), {"l1": l1, "l2": l2}, fast_path_error
+    )
+    return _result

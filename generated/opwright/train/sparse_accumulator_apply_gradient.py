@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
+        Operation,
         Output,
         TInt64,
         TNumber,
@@ -99,12 +110,12 @@ class SparseAccumulatorApplyGradient(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseAccumulatorApplyGradient = SparseAccumulatorApplyGradient()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseAccumulatorApplyGradient = new(SparseAccumulatorApplyGradient)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseAccumulatorApplyGradient",
                     None,
                     handle,
@@ -113,19 +124,20 @@ class SparseAccumulatorApplyGradient(Op):
                     gradient_values,
                     gradient_shape,
                     "has_known_shape",
-                    has_known_shape,
+                    flags[has_known_shape],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (handle, local_step, gradient_indices, gradient_values, gradient_shape),
             {"has_known_shape": has_known_shape},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def sparse_accumulator_apply_gradient(
     handle: TensorOperand[TString],
     local_step: Operand[TInt64],
@@ -135,14 +147,36 @@ def sparse_accumulator_apply_gradient(
     has_known_shape: bool,
     *,
     name: str | None = None,
-) -> SparseAccumulatorApplyGradient:
-    """`SparseAccumulatorApplyGradient.create` in the current scope."""
-    return SparseAccumulatorApplyGradient.create(
-        Scope.current(name),
-        handle,
-        local_step,
-        gradient_indices,
-        gradient_values,
-        gradient_shape,
-        has_known_shape,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of
+    `SparseAccumulatorApplyGradient.create` in the current scope.
+    """
+    if _unknown:
+        raise SparseAccumulatorApplyGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseAccumulatorApplyGradient",
+                name,
+                handle,
+                local_step,
+                gradient_indices,
+                gradient_values,
+                gradient_shape,
+                "has_known_shape",
+                flags[has_known_shape],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseAccumulatorApplyGradient._call(
+        name,
+        (handle, local_step, gradient_indices, gradient_values, gradient_shape),
+        {"has_known_shape": has_known_shape},
+        fast_path_error,
     )
+    return _result

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -27,7 +36,11 @@ if TYPE_CHECKING:
         TensorOperand,
     )
 
-__all__ = ["SparseAccumulatorTakeGradient", "sparse_accumulator_take_gradient"]
+__all__ = [
+    "SparseAccumulatorTakeGradient",
+    "SparseAccumulatorTakeGradientOutputs",
+    "sparse_accumulator_take_gradient",
+]
 
 Dtype = TypeVar("Dtype", bound="TNumber", default="AnyDType")
 UDtype = TypeVar("UDtype", bound="TNumber", default="AnyDType")
@@ -39,6 +52,14 @@ class SparseAccumulatorTakeGradientInputs(OpInputs):
     handle: Output[TString]
     num_required: Output[TInt32]
     dtype: DType
+
+
+class SparseAccumulatorTakeGradientOutputs(NamedTuple, Generic[Dtype]):
+    """Outputs of SparseAccumulatorTakeGradient, as `sparse_accumulator_take_gradient` returns them."""
+
+    indices: Output[TInt64]
+    values: Output[Dtype]
+    shape: Output[TInt64]
 
 
 class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
@@ -74,6 +95,7 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
     values: Output[Dtype]
     shape: Output[TInt64]
     Inputs = SparseAccumulatorTakeGradientInputs
+    Outputs = SparseAccumulatorTakeGradientOutputs
 
     @property
     def inputs(self) -> SparseAccumulatorTakeGradientInputs:
@@ -101,12 +123,12 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseAccumulatorTakeGradient[UDtype] = SparseAccumulatorTakeGradient()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseAccumulatorTakeGradient[UDtype] = new(SparseAccumulatorTakeGradient)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.indices, op.values, op.shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseAccumulatorTakeGradient",
                     None,
                     handle,
@@ -115,19 +137,44 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (handle, num_required), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (handle, num_required), {"dtype": dtype}, fast_path_error
+        )
 
 
+@explained
 def sparse_accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseAccumulatorTakeGradient[UDtype]:
-    """`SparseAccumulatorTakeGradient.create` in the current scope."""
-    return SparseAccumulatorTakeGradient.create(
-        Scope.current(name), handle, num_required, dtype
+    **_unknown: Never,
+) -> SparseAccumulatorTakeGradientOutputs[UDtype]:
+    """The outputs of `SparseAccumulatorTakeGradient.create` in the current scope."""
+    if _unknown:
+        raise SparseAccumulatorTakeGradient._unknown(_unknown)
+    fast_path_error = None
+    _result: SparseAccumulatorTakeGradientOutputs[UDtype]
+    if executing_eagerly():
+        try:
+            _result = SparseAccumulatorTakeGradientOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "SparseAccumulatorTakeGradient",
+                    name,
+                    handle,
+                    num_required,
+                    "dtype",
+                    as_dtype(dtype),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseAccumulatorTakeGradient._call(
+        name, (handle, num_required), {"dtype": dtype}, fast_path_error
     )
+    return _result

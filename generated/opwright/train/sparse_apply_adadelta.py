@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -46,7 +58,7 @@ class SparseApplyAdadeltaInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class SparseApplyAdadelta(Op, Generic[T]):
+class SparseApplyAdadelta(TensorOp[T]):
     """TensorFlow's `SparseApplyAdadelta`: `var`, `accum`, `accum_update`, `lr`,
     `rho`, `epsilon`, `grad`, `indices` -> `out`.
 
@@ -90,19 +102,16 @@ class SparseApplyAdadelta(Op, Generic[T]):
     def inputs(self) -> SparseApplyAdadeltaInputs[T]:
         return SparseApplyAdadeltaInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
         accum_update: TensorOperand[U],
-        lr: Operand[U],
-        rho: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        rho: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> SparseApplyAdadelta[U]:
@@ -123,13 +132,13 @@ class SparseApplyAdadelta(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyAdadelta[U] = SparseApplyAdadelta()
+        op: SparseApplyAdadelta[U] = new(SparseApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyAdadelta",
                     None,
                     var,
@@ -144,13 +153,13 @@ class SparseApplyAdadelta(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, accum_update, lr, rho, epsilon, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -158,31 +167,52 @@ DEFAULTS = SparseApplyAdadelta.Options()
 MERGE = SparseApplyAdadelta.Options.merge
 
 
+@explained
 def sparse_apply_adadelta(
     var: TensorOperand[U],
     accum: TensorOperand[U],
     accum_update: TensorOperand[U],
-    lr: Operand[U],
-    rho: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    rho: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> SparseApplyAdadelta[U]:
-    """`SparseApplyAdadelta.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyAdadelta.create` in the current scope, with
     SparseApplyAdadelta.Options as keywords.
     """
-    return SparseApplyAdadelta.create(
-        Scope.current(name),
-        var,
-        accum,
-        accum_update,
-        lr,
-        rho,
-        epsilon,
-        grad,
-        indices,
-        SparseApplyAdadelta.Options(use_locking=use_locking),
+    if _unknown:
+        raise SparseApplyAdadelta._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyAdadelta",
+                name,
+                var,
+                accum,
+                accum_update,
+                lr,
+                rho,
+                epsilon,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyAdadelta._call(
+        name,
+        (var, accum, accum_update, lr, rho, epsilon, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

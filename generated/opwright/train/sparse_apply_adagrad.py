@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -44,7 +56,7 @@ class SparseApplyAdagradInputs(OpInputs, Generic[U]):
     update_slots: bool
 
 
-class SparseApplyAdagrad(Op, Generic[T]):
+class SparseApplyAdagrad(TensorOp[T]):
     """TensorFlow's `SparseApplyAdagrad`: `var`, `accum`, `lr`, `grad`, `indices` ->
     `out`.
 
@@ -94,16 +106,13 @@ class SparseApplyAdagrad(Op, Generic[T]):
     def inputs(self) -> SparseApplyAdagradInputs[T]:
         return SparseApplyAdagradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> SparseApplyAdagrad[U]:
@@ -121,13 +130,13 @@ class SparseApplyAdagrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyAdagrad[U] = SparseApplyAdagrad()
+        op: SparseApplyAdagrad[U] = new(SparseApplyAdagrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyAdagrad",
                     None,
                     var,
@@ -141,13 +150,13 @@ class SparseApplyAdagrad(Op, Generic[T]):
                     opts.update_slots,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, grad, indices),
             {"use_locking": opts.use_locking, "update_slots": opts.update_slots},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -155,26 +164,49 @@ DEFAULTS = SparseApplyAdagrad.Options()
 MERGE = SparseApplyAdagrad.Options.merge
 
 
+@explained
 def sparse_apply_adagrad(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
-    update_slots: bool = default(True),
+    use_locking: bool = False,
+    update_slots: bool = True,
     name: str | None = None,
-) -> SparseApplyAdagrad[U]:
-    """`SparseApplyAdagrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyAdagrad.create` in the current scope, with
     SparseApplyAdagrad.Options as keywords.
     """
-    return SparseApplyAdagrad.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        grad,
-        indices,
-        SparseApplyAdagrad.Options(use_locking=use_locking, update_slots=update_slots),
+    if _unknown:
+        raise SparseApplyAdagrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyAdagrad",
+                name,
+                var,
+                accum,
+                lr,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+                "update_slots",
+                flags[update_slots],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyAdagrad._call(
+        name,
+        (var, accum, lr, grad, indices),
+        {"use_locking": use_locking, "update_slots": update_slots},
+        fast_path_error,
     )
+    return _result

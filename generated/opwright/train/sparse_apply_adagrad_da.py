@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TInt64,
         TNumber,
@@ -48,7 +60,7 @@ class SparseApplyAdagradDAInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class SparseApplyAdagradDA(Op, Generic[T]):
+class SparseApplyAdagradDA(TensorOp[T]):
     """TensorFlow's `SparseApplyAdagradDA`: `var`, `gradient_accumulator`,
     `gradient_squared_accumulator`, `grad`, `indices`, `lr`, `l1`, `l2`,
     `global_step` -> `out`.
@@ -93,20 +105,17 @@ class SparseApplyAdagradDA(Op, Generic[T]):
     def inputs(self) -> SparseApplyAdagradDAInputs[T]:
         return SparseApplyAdagradDAInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         gradient_accumulator: TensorOperand[U],
         gradient_squared_accumulator: TensorOperand[U],
-        grad: Operand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
     ) -> SparseApplyAdagradDA[U]:
@@ -128,13 +137,13 @@ class SparseApplyAdagradDA(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyAdagradDA[U] = SparseApplyAdagradDA()
+        op: SparseApplyAdagradDA[U] = new(SparseApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyAdagradDA",
                     None,
                     var,
@@ -150,8 +159,8 @@ class SparseApplyAdagradDA(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -166,7 +175,7 @@ class SparseApplyAdagradDA(Op, Generic[T]):
                 global_step,
             ),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -174,33 +183,64 @@ DEFAULTS = SparseApplyAdagradDA.Options()
 MERGE = SparseApplyAdagradDA.Options.merge
 
 
+@explained
 def sparse_apply_adagrad_da(
     var: TensorOperand[U],
     gradient_accumulator: TensorOperand[U],
     gradient_squared_accumulator: TensorOperand[U],
-    grad: Operand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
     global_step: Operand[TInt64],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> SparseApplyAdagradDA[U]:
-    """`SparseApplyAdagradDA.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyAdagradDA.create` in the current scope, with
     SparseApplyAdagradDA.Options as keywords.
     """
-    return SparseApplyAdagradDA.create(
-        Scope.current(name),
-        var,
-        gradient_accumulator,
-        gradient_squared_accumulator,
-        grad,
-        indices,
-        lr,
-        l1,
-        l2,
-        global_step,
-        SparseApplyAdagradDA.Options(use_locking=use_locking),
+    if _unknown:
+        raise SparseApplyAdagradDA._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyAdagradDA",
+                name,
+                var,
+                gradient_accumulator,
+                gradient_squared_accumulator,
+                grad,
+                indices,
+                lr,
+                l1,
+                l2,
+                global_step,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyAdagradDA._call(
+        name,
+        (
+            var,
+            gradient_accumulator,
+            gradient_squared_accumulator,
+            grad,
+            indices,
+            lr,
+            l1,
+            l2,
+            global_step,
+        ),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -45,7 +57,7 @@ class SparseApplyAdagradV2Inputs(OpInputs, Generic[U]):
     update_slots: bool
 
 
-class SparseApplyAdagradV2(Op, Generic[T]):
+class SparseApplyAdagradV2(TensorOp[T]):
     """TensorFlow's `SparseApplyAdagradV2`: `var`, `accum`, `lr`, `epsilon`, `grad`,
     `indices` -> `out`.
 
@@ -95,17 +107,14 @@ class SparseApplyAdagradV2(Op, Generic[T]):
     def inputs(self) -> SparseApplyAdagradV2Inputs[T]:
         return SparseApplyAdagradV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> SparseApplyAdagradV2[U]:
@@ -124,13 +133,13 @@ class SparseApplyAdagradV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyAdagradV2[U] = SparseApplyAdagradV2()
+        op: SparseApplyAdagradV2[U] = new(SparseApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyAdagradV2",
                     None,
                     var,
@@ -145,13 +154,13 @@ class SparseApplyAdagradV2(Op, Generic[T]):
                     opts.update_slots,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, epsilon, grad, indices),
             {"use_locking": opts.use_locking, "update_slots": opts.update_slots},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -159,30 +168,51 @@ DEFAULTS = SparseApplyAdagradV2.Options()
 MERGE = SparseApplyAdagradV2.Options.merge
 
 
+@explained
 def sparse_apply_adagrad_v2(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
-    update_slots: bool = default(True),
+    use_locking: bool = False,
+    update_slots: bool = True,
     name: str | None = None,
-) -> SparseApplyAdagradV2[U]:
-    """`SparseApplyAdagradV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyAdagradV2.create` in the current scope, with
     SparseApplyAdagradV2.Options as keywords.
     """
-    return SparseApplyAdagradV2.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        epsilon,
-        grad,
-        indices,
-        SparseApplyAdagradV2.Options(
-            use_locking=use_locking, update_slots=update_slots
-        ),
+    if _unknown:
+        raise SparseApplyAdagradV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyAdagradV2",
+                name,
+                var,
+                accum,
+                lr,
+                epsilon,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+                "update_slots",
+                flags[update_slots],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyAdagradV2._call(
+        name,
+        (var, accum, lr, epsilon, grad, indices),
+        {"use_locking": use_locking, "update_slots": update_slots},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -48,7 +60,7 @@ class SparseApplyCenteredRMSPropInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class SparseApplyCenteredRMSProp(Op, Generic[T]):
+class SparseApplyCenteredRMSProp(TensorOp[T]):
     """TensorFlow's `SparseApplyCenteredRMSProp`: `var`, `mg`, `ms`, `mom`, `lr`,
     `rho`, `momentum`, `epsilon`, `grad`, `indices` -> `out`.
 
@@ -92,9 +104,6 @@ class SparseApplyCenteredRMSProp(Op, Generic[T]):
     def inputs(self) -> SparseApplyCenteredRMSPropInputs[T]:
         return SparseApplyCenteredRMSPropInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
@@ -102,11 +111,11 @@ class SparseApplyCenteredRMSProp(Op, Generic[T]):
         mg: TensorOperand[U],
         ms: TensorOperand[U],
         mom: TensorOperand[U],
-        lr: Operand[U],
-        rho: Operand[U],
-        momentum: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        rho: SameOperand[U],
+        momentum: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> SparseApplyCenteredRMSProp[U]:
@@ -129,13 +138,13 @@ class SparseApplyCenteredRMSProp(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyCenteredRMSProp[U] = SparseApplyCenteredRMSProp()
+        op: SparseApplyCenteredRMSProp[U] = new(SparseApplyCenteredRMSProp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyCenteredRMSProp",
                     None,
                     var,
@@ -152,13 +161,13 @@ class SparseApplyCenteredRMSProp(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, mg, ms, mom, lr, rho, momentum, epsilon, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -166,35 +175,56 @@ DEFAULTS = SparseApplyCenteredRMSProp.Options()
 MERGE = SparseApplyCenteredRMSProp.Options.merge
 
 
+@explained
 def sparse_apply_centered_rms_prop(
     var: TensorOperand[U],
     mg: TensorOperand[U],
     ms: TensorOperand[U],
     mom: TensorOperand[U],
-    lr: Operand[U],
-    rho: Operand[U],
-    momentum: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    rho: SameOperand[U],
+    momentum: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> SparseApplyCenteredRMSProp[U]:
-    """`SparseApplyCenteredRMSProp.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyCenteredRMSProp.create` in the current scope, with
     SparseApplyCenteredRMSProp.Options as keywords.
     """
-    return SparseApplyCenteredRMSProp.create(
-        Scope.current(name),
-        var,
-        mg,
-        ms,
-        mom,
-        lr,
-        rho,
-        momentum,
-        epsilon,
-        grad,
-        indices,
-        SparseApplyCenteredRMSProp.Options(use_locking=use_locking),
+    if _unknown:
+        raise SparseApplyCenteredRMSProp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyCenteredRMSProp",
+                name,
+                var,
+                mg,
+                ms,
+                mom,
+                lr,
+                rho,
+                momentum,
+                epsilon,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyCenteredRMSProp._call(
+        name,
+        (var, mg, ms, mom, lr, rho, momentum, epsilon, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

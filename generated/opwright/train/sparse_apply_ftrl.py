@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -48,7 +60,7 @@ class SparseApplyFtrlInputs(OpInputs, Generic[U]):
     multiply_linear_by_lr: bool
 
 
-class SparseApplyFtrl(Op, Generic[T]):
+class SparseApplyFtrl(TensorOp[T]):
     """TensorFlow's `SparseApplyFtrl`: `var`, `accum`, `linear`, `grad`, `indices`,
     `lr`, `l1`, `l2`, `lr_power` -> `out`.
 
@@ -100,21 +112,18 @@ class SparseApplyFtrl(Op, Generic[T]):
     def inputs(self) -> SparseApplyFtrlInputs[T]:
         return SparseApplyFtrlInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
         linear: TensorOperand[U],
-        grad: Operand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        lr_power: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        lr_power: SameOperand[U],
         *options: Options,
     ) -> SparseApplyFtrl[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -135,13 +144,13 @@ class SparseApplyFtrl(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyFtrl[U] = SparseApplyFtrl()
+        op: SparseApplyFtrl[U] = new(SparseApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyFtrl",
                     None,
                     var,
@@ -159,8 +168,8 @@ class SparseApplyFtrl(Op, Generic[T]):
                     opts.multiply_linear_by_lr,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, linear, grad, indices, lr, l1, l2, lr_power),
@@ -168,7 +177,7 @@ class SparseApplyFtrl(Op, Generic[T]):
                 "use_locking": opts.use_locking,
                 "multiply_linear_by_lr": opts.multiply_linear_by_lr,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -176,36 +185,57 @@ DEFAULTS = SparseApplyFtrl.Options()
 MERGE = SparseApplyFtrl.Options.merge
 
 
+@explained
 def sparse_apply_ftrl(
     var: TensorOperand[U],
     accum: TensorOperand[U],
     linear: TensorOperand[U],
-    grad: Operand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    lr_power: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    lr_power: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    multiply_linear_by_lr: bool = default(False),
+    use_locking: bool = False,
+    multiply_linear_by_lr: bool = False,
     name: str | None = None,
-) -> SparseApplyFtrl[U]:
-    """`SparseApplyFtrl.create` in the current scope, with SparseApplyFtrl.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyFtrl.create` in the current scope, with
+    SparseApplyFtrl.Options as keywords.
     """
-    return SparseApplyFtrl.create(
-        Scope.current(name),
-        var,
-        accum,
-        linear,
-        grad,
-        indices,
-        lr,
-        l1,
-        l2,
-        lr_power,
-        SparseApplyFtrl.Options(
-            use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
-        ),
+    if _unknown:
+        raise SparseApplyFtrl._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyFtrl",
+                name,
+                var,
+                accum,
+                linear,
+                grad,
+                indices,
+                lr,
+                l1,
+                l2,
+                lr_power,
+                "use_locking",
+                flags[use_locking],
+                "multiply_linear_by_lr",
+                flags[multiply_linear_by_lr],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyFtrl._call(
+        name,
+        (var, accum, linear, grad, indices, lr, l1, l2, lr_power),
+        {"use_locking": use_locking, "multiply_linear_by_lr": multiply_linear_by_lr},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -49,7 +61,7 @@ class SparseApplyFtrlV2Inputs(OpInputs, Generic[U]):
     multiply_linear_by_lr: bool
 
 
-class SparseApplyFtrlV2(Op, Generic[T]):
+class SparseApplyFtrlV2(TensorOp[T]):
     """TensorFlow's `SparseApplyFtrlV2`: `var`, `accum`, `linear`, `grad`, `indices`,
     `lr`, `l1`, `l2`, `l2_shrinkage`, `lr_power` -> `out`.
 
@@ -101,22 +113,19 @@ class SparseApplyFtrlV2(Op, Generic[T]):
     def inputs(self) -> SparseApplyFtrlV2Inputs[T]:
         return SparseApplyFtrlV2Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
         linear: TensorOperand[U],
-        grad: Operand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        l2_shrinkage: Operand[U],
-        lr_power: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        l2_shrinkage: SameOperand[U],
+        lr_power: SameOperand[U],
         *options: Options,
     ) -> SparseApplyFtrlV2[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -138,13 +147,13 @@ class SparseApplyFtrlV2(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyFtrlV2[U] = SparseApplyFtrlV2()
+        op: SparseApplyFtrlV2[U] = new(SparseApplyFtrlV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyFtrlV2",
                     None,
                     var,
@@ -163,8 +172,8 @@ class SparseApplyFtrlV2(Op, Generic[T]):
                     opts.multiply_linear_by_lr,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power),
@@ -172,7 +181,7 @@ class SparseApplyFtrlV2(Op, Generic[T]):
                 "use_locking": opts.use_locking,
                 "multiply_linear_by_lr": opts.multiply_linear_by_lr,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -180,38 +189,59 @@ DEFAULTS = SparseApplyFtrlV2.Options()
 MERGE = SparseApplyFtrlV2.Options.merge
 
 
+@explained
 def sparse_apply_ftrl_v2(
     var: TensorOperand[U],
     accum: TensorOperand[U],
     linear: TensorOperand[U],
-    grad: Operand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    l2_shrinkage: Operand[U],
-    lr_power: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    l2_shrinkage: SameOperand[U],
+    lr_power: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    multiply_linear_by_lr: bool = default(False),
+    use_locking: bool = False,
+    multiply_linear_by_lr: bool = False,
     name: str | None = None,
-) -> SparseApplyFtrlV2[U]:
-    """`SparseApplyFtrlV2.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyFtrlV2.create` in the current scope, with
     SparseApplyFtrlV2.Options as keywords.
     """
-    return SparseApplyFtrlV2.create(
-        Scope.current(name),
-        var,
-        accum,
-        linear,
-        grad,
-        indices,
-        lr,
-        l1,
-        l2,
-        l2_shrinkage,
-        lr_power,
-        SparseApplyFtrlV2.Options(
-            use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
-        ),
+    if _unknown:
+        raise SparseApplyFtrlV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyFtrlV2",
+                name,
+                var,
+                accum,
+                linear,
+                grad,
+                indices,
+                lr,
+                l1,
+                l2,
+                l2_shrinkage,
+                lr_power,
+                "use_locking",
+                flags[use_locking],
+                "multiply_linear_by_lr",
+                flags[multiply_linear_by_lr],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyFtrlV2._call(
+        name,
+        (var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power),
+        {"use_locking": use_locking, "multiply_linear_by_lr": multiply_linear_by_lr},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -45,7 +57,7 @@ class SparseApplyMomentumInputs(OpInputs, Generic[U]):
     use_nesterov: bool
 
 
-class SparseApplyMomentum(Op, Generic[T]):
+class SparseApplyMomentum(TensorOp[T]):
     """TensorFlow's `SparseApplyMomentum`: `var`, `accum`, `lr`, `grad`, `indices`,
     `momentum` -> `out`.
 
@@ -95,18 +107,15 @@ class SparseApplyMomentum(Op, Generic[T]):
     def inputs(self) -> SparseApplyMomentumInputs[T]:
         return SparseApplyMomentumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
-        momentum: Operand[U],
+        momentum: SameOperand[U],
         *options: Options,
     ) -> SparseApplyMomentum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -124,13 +133,13 @@ class SparseApplyMomentum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyMomentum[U] = SparseApplyMomentum()
+        op: SparseApplyMomentum[U] = new(SparseApplyMomentum)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyMomentum",
                     None,
                     var,
@@ -145,13 +154,13 @@ class SparseApplyMomentum(Op, Generic[T]):
                     opts.use_nesterov,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, grad, indices, momentum),
             {"use_locking": opts.use_locking, "use_nesterov": opts.use_nesterov},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -159,28 +168,51 @@ DEFAULTS = SparseApplyMomentum.Options()
 MERGE = SparseApplyMomentum.Options.merge
 
 
+@explained
 def sparse_apply_momentum(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
-    momentum: Operand[U],
+    momentum: SameOperand[U],
     *,
-    use_locking: bool = default(False),
-    use_nesterov: bool = default(False),
+    use_locking: bool = False,
+    use_nesterov: bool = False,
     name: str | None = None,
-) -> SparseApplyMomentum[U]:
-    """`SparseApplyMomentum.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyMomentum.create` in the current scope, with
     SparseApplyMomentum.Options as keywords.
     """
-    return SparseApplyMomentum.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        grad,
-        indices,
-        momentum,
-        SparseApplyMomentum.Options(use_locking=use_locking, use_nesterov=use_nesterov),
+    if _unknown:
+        raise SparseApplyMomentum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyMomentum",
+                name,
+                var,
+                accum,
+                lr,
+                grad,
+                indices,
+                momentum,
+                "use_locking",
+                flags[use_locking],
+                "use_nesterov",
+                flags[use_nesterov],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyMomentum._call(
+        name,
+        (var, accum, lr, grad, indices, momentum),
+        {"use_locking": use_locking, "use_nesterov": use_nesterov},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -45,7 +57,7 @@ class SparseApplyProximalAdagradInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class SparseApplyProximalAdagrad(Op, Generic[T]):
+class SparseApplyProximalAdagrad(TensorOp[T]):
     """TensorFlow's `SparseApplyProximalAdagrad`: `var`, `accum`, `lr`, `l1`, `l2`,
     `grad`, `indices` -> `out`.
 
@@ -89,18 +101,15 @@ class SparseApplyProximalAdagrad(Op, Generic[T]):
     def inputs(self) -> SparseApplyProximalAdagradInputs[T]:
         return SparseApplyProximalAdagradInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         accum: TensorOperand[U],
-        lr: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> SparseApplyProximalAdagrad[U]:
@@ -120,13 +129,13 @@ class SparseApplyProximalAdagrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyProximalAdagrad[U] = SparseApplyProximalAdagrad()
+        op: SparseApplyProximalAdagrad[U] = new(SparseApplyProximalAdagrad)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyProximalAdagrad",
                     None,
                     var,
@@ -140,13 +149,13 @@ class SparseApplyProximalAdagrad(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, accum, lr, l1, l2, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,29 +163,50 @@ DEFAULTS = SparseApplyProximalAdagrad.Options()
 MERGE = SparseApplyProximalAdagrad.Options.merge
 
 
+@explained
 def sparse_apply_proximal_adagrad(
     var: TensorOperand[U],
     accum: TensorOperand[U],
-    lr: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> SparseApplyProximalAdagrad[U]:
-    """`SparseApplyProximalAdagrad.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyProximalAdagrad.create` in the current scope, with
     SparseApplyProximalAdagrad.Options as keywords.
     """
-    return SparseApplyProximalAdagrad.create(
-        Scope.current(name),
-        var,
-        accum,
-        lr,
-        l1,
-        l2,
-        grad,
-        indices,
-        SparseApplyProximalAdagrad.Options(use_locking=use_locking),
+    if _unknown:
+        raise SparseApplyProximalAdagrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyProximalAdagrad",
+                name,
+                var,
+                accum,
+                lr,
+                l1,
+                l2,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyProximalAdagrad._call(
+        name,
+        (var, accum, lr, l1, l2, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -47,7 +59,7 @@ class SparseApplyProximalGradientDescentInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class SparseApplyProximalGradientDescent(Op, Generic[T]):
+class SparseApplyProximalGradientDescent(TensorOp[T]):
     """TensorFlow's `SparseApplyProximalGradientDescent`: `var`, `alpha`, `l1`, `l2`,
     `grad`, `indices` -> `out`.
 
@@ -91,17 +103,14 @@ class SparseApplyProximalGradientDescent(Op, Generic[T]):
     def inputs(self) -> SparseApplyProximalGradientDescentInputs[T]:
         return SparseApplyProximalGradientDescentInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
-        alpha: Operand[U],
-        l1: Operand[U],
-        l2: Operand[U],
-        grad: Operand[U],
+        alpha: SameOperand[U],
+        l1: SameOperand[U],
+        l2: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> SparseApplyProximalGradientDescent[U]:
@@ -120,13 +129,15 @@ class SparseApplyProximalGradientDescent(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyProximalGradientDescent[U] = SparseApplyProximalGradientDescent()
+        op: SparseApplyProximalGradientDescent[U] = new(
+            SparseApplyProximalGradientDescent
+        )
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyProximalGradientDescent",
                     None,
                     var,
@@ -139,13 +150,13 @@ class SparseApplyProximalGradientDescent(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, alpha, l1, l2, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -153,27 +164,48 @@ DEFAULTS = SparseApplyProximalGradientDescent.Options()
 MERGE = SparseApplyProximalGradientDescent.Options.merge
 
 
+@explained
 def sparse_apply_proximal_gradient_descent(
     var: TensorOperand[U],
-    alpha: Operand[U],
-    l1: Operand[U],
-    l2: Operand[U],
-    grad: Operand[U],
+    alpha: SameOperand[U],
+    l1: SameOperand[U],
+    l2: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> SparseApplyProximalGradientDescent[U]:
-    """`SparseApplyProximalGradientDescent.create` in the current scope, with
-    SparseApplyProximalGradientDescent.Options as keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyProximalGradientDescent.create` in the current scope,
+    with SparseApplyProximalGradientDescent.Options as keywords.
     """
-    return SparseApplyProximalGradientDescent.create(
-        Scope.current(name),
-        var,
-        alpha,
-        l1,
-        l2,
-        grad,
-        indices,
-        SparseApplyProximalGradientDescent.Options(use_locking=use_locking),
+    if _unknown:
+        raise SparseApplyProximalGradientDescent._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyProximalGradientDescent",
+                name,
+                var,
+                alpha,
+                l1,
+                l2,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyProximalGradientDescent._call(
+        name,
+        (var, alpha, l1, l2, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

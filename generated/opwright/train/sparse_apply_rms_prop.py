@@ -5,18 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
         TensorOperand,
@@ -47,7 +59,7 @@ class SparseApplyRMSPropInputs(OpInputs, Generic[U]):
     use_locking: bool
 
 
-class SparseApplyRMSProp(Op, Generic[T]):
+class SparseApplyRMSProp(TensorOp[T]):
     """TensorFlow's `SparseApplyRMSProp`: `var`, `ms`, `mom`, `lr`, `rho`,
     `momentum`, `epsilon`, `grad`, `indices` -> `out`.
 
@@ -91,20 +103,17 @@ class SparseApplyRMSProp(Op, Generic[T]):
     def inputs(self) -> SparseApplyRMSPropInputs[T]:
         return SparseApplyRMSPropInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.out
-
     @staticmethod
     def create(
         scope: Scope,
         var: TensorOperand[U],
         ms: TensorOperand[U],
         mom: TensorOperand[U],
-        lr: Operand[U],
-        rho: Operand[U],
-        momentum: Operand[U],
-        epsilon: Operand[U],
-        grad: Operand[U],
+        lr: SameOperand[U],
+        rho: SameOperand[U],
+        momentum: SameOperand[U],
+        epsilon: SameOperand[U],
+        grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
     ) -> SparseApplyRMSProp[U]:
@@ -126,13 +135,13 @@ class SparseApplyRMSProp(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseApplyRMSProp[U] = SparseApplyRMSProp()
+        op: SparseApplyRMSProp[U] = new(SparseApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.out = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseApplyRMSProp",
                     None,
                     var,
@@ -148,13 +157,13 @@ class SparseApplyRMSProp(Op, Generic[T]):
                     opts.use_locking,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (var, ms, mom, lr, rho, momentum, epsilon, grad, indices),
             {"use_locking": opts.use_locking},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -162,33 +171,54 @@ DEFAULTS = SparseApplyRMSProp.Options()
 MERGE = SparseApplyRMSProp.Options.merge
 
 
+@explained
 def sparse_apply_rms_prop(
     var: TensorOperand[U],
     ms: TensorOperand[U],
     mom: TensorOperand[U],
-    lr: Operand[U],
-    rho: Operand[U],
-    momentum: Operand[U],
-    epsilon: Operand[U],
-    grad: Operand[U],
+    lr: SameOperand[U],
+    rho: SameOperand[U],
+    momentum: SameOperand[U],
+    epsilon: SameOperand[U],
+    grad: SameOperand[U],
     indices: Operand[Uindices],
     *,
-    use_locking: bool = default(False),
+    use_locking: bool = False,
     name: str | None = None,
-) -> SparseApplyRMSProp[U]:
-    """`SparseApplyRMSProp.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`out` of `SparseApplyRMSProp.create` in the current scope, with
     SparseApplyRMSProp.Options as keywords.
     """
-    return SparseApplyRMSProp.create(
-        Scope.current(name),
-        var,
-        ms,
-        mom,
-        lr,
-        rho,
-        momentum,
-        epsilon,
-        grad,
-        indices,
-        SparseApplyRMSProp.Options(use_locking=use_locking),
+    if _unknown:
+        raise SparseApplyRMSProp._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseApplyRMSProp",
+                name,
+                var,
+                ms,
+                mom,
+                lr,
+                rho,
+                momentum,
+                epsilon,
+                grad,
+                indices,
+                "use_locking",
+                flags[use_locking],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseApplyRMSProp._call(
+        name,
+        (var, ms, mom, lr, rho, momentum, epsilon, grad, indices),
+        {"use_locking": use_locking},
+        fast_path_error,
     )
+    return _result

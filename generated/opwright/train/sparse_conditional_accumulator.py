@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Output,
         ShapeLike,
         StringLike,
         TNumber,
-        TString,
         TensorShape,
     )
     from typing_extensions import Self
@@ -37,7 +49,7 @@ class SparseConditionalAccumulatorInputs(OpInputs):
     reduction_type: Literal["MEAN", "SUM"]
 
 
-class SparseConditionalAccumulator(Op):
+class SparseConditionalAccumulator(TensorOp[TString]):
     """An accumulator that sums gradients given as slices.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
@@ -111,9 +123,6 @@ class SparseConditionalAccumulator(Op):
     def inputs(self) -> SparseConditionalAccumulatorInputs:
         return SparseConditionalAccumulatorInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -136,19 +145,19 @@ class SparseConditionalAccumulator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseConditionalAccumulator = SparseConditionalAccumulator()
+        op: SparseConditionalAccumulator = new(SparseConditionalAccumulator)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseConditionalAccumulator",
                     None,
                     "dtype",
                     as_dtype(dtype),
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "container",
                     opts.container,
                     "shared_name",
@@ -157,8 +166,8 @@ class SparseConditionalAccumulator(Op):
                     opts.reduction_type,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -169,7 +178,7 @@ class SparseConditionalAccumulator(Op):
                 "shared_name": opts.shared_name,
                 "reduction_type": opts.reduction_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -177,23 +186,54 @@ DEFAULTS = SparseConditionalAccumulator.Options()
 MERGE = SparseConditionalAccumulator.Options.merge
 
 
+@explained
 def sparse_conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
-    reduction_type: Literal["MEAN", "SUM"] = default("MEAN"),
+    container: StringLike = "",
+    shared_name: StringLike = "",
+    reduction_type: Literal["MEAN", "SUM"] = "MEAN",
     name: str | None = None,
-) -> SparseConditionalAccumulator:
-    """`SparseConditionalAccumulator.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TString]:
+    """`handle` of `SparseConditionalAccumulator.create` in the current scope, with
     SparseConditionalAccumulator.Options as keywords.
     """
-    return SparseConditionalAccumulator.create(
-        Scope.current(name),
-        dtype,
-        shape,
-        SparseConditionalAccumulator.Options(
-            container=container, shared_name=shared_name, reduction_type=reduction_type
-        ),
+    if _unknown:
+        raise SparseConditionalAccumulator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseConditionalAccumulator",
+                name,
+                "dtype",
+                as_dtype(dtype),
+                "shape",
+                as_shape(shape),
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+                "reduction_type",
+                reduction_type,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseConditionalAccumulator._call(
+        name,
+        (),
+        {
+            "dtype": dtype,
+            "shape": shape,
+            "container": container,
+            "shared_name": shared_name,
+            "reduction_type": reduction_type,
+        },
+        fast_path_error,
     )
+    return _result

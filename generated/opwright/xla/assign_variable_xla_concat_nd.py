@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
+        Operation,
         Output,
         TResource,
         TType,
@@ -81,7 +92,7 @@ class AssignVariableXlaConcatND(Op):
     def create(
         scope: Scope,
         resource: TensorOperand[TResource],
-        inputs: Sequence[Operand[U]],
+        inputs: Sequence[AnyOperand[U]],
         num_concats: Sequence[int],
         *options: Options,
     ) -> AssignVariableXlaConcatND:
@@ -97,13 +108,13 @@ class AssignVariableXlaConcatND(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AssignVariableXlaConcatND = AssignVariableXlaConcatND()
+        op: AssignVariableXlaConcatND = new(AssignVariableXlaConcatND)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "AssignVariableXlaConcatND",
                     None,
                     resource,
@@ -114,13 +125,13 @@ class AssignVariableXlaConcatND(Op):
                     opts.paddings,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (resource, inputs),
             {"num_concats": num_concats, "paddings": opts.paddings},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -128,21 +139,43 @@ DEFAULTS = AssignVariableXlaConcatND.Options()
 MERGE = AssignVariableXlaConcatND.Options.merge
 
 
+@explained
 def assign_variable_xla_concat_nd(
     resource: TensorOperand[TResource],
-    inputs: Sequence[Operand[U]],
+    inputs: Sequence[AnyOperand[U]],
     num_concats: Sequence[int],
     *,
-    paddings: Sequence[int] = default(()),
+    paddings: Sequence[int] = (),
     name: str | None = None,
-) -> AssignVariableXlaConcatND:
-    """`AssignVariableXlaConcatND.create` in the current scope, with
-    AssignVariableXlaConcatND.Options as keywords.
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `AssignVariableXlaConcatND.create`
+    in the current scope, with AssignVariableXlaConcatND.Options as keywords.
     """
-    return AssignVariableXlaConcatND.create(
-        Scope.current(name),
-        resource,
-        inputs,
-        num_concats,
-        AssignVariableXlaConcatND.Options(paddings=paddings),
+    if _unknown:
+        raise AssignVariableXlaConcatND._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "AssignVariableXlaConcatND",
+                name,
+                resource,
+                inputs,
+                "num_concats",
+                num_concats,
+                "paddings",
+                paddings,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AssignVariableXlaConcatND._call(
+        name,
+        (resource, inputs),
+        {"num_concats": num_concats, "paddings": paddings},
+        fast_path_error,
     )
+    return _result

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -104,13 +114,13 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ReadVariableXlaSplitND[U] = ReadVariableXlaSplitND()
+        op: ReadVariableXlaSplitND[U] = new(ReadVariableXlaSplitND)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "ReadVariableXlaSplitND",
                     None,
                     resource,
@@ -124,13 +134,13 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
                     opts.paddings,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (resource,),
             {"T": T, "N": N, "num_splits": num_splits, "paddings": opts.paddings},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,23 +148,47 @@ DEFAULTS = ReadVariableXlaSplitND.Options()
 MERGE = ReadVariableXlaSplitND.Options.merge
 
 
+@explained
 def read_variable_xla_split_nd(
     resource: TensorOperand[TResource],
     T: type[U] | DTypeLike,
     N: int,
     num_splits: Sequence[int],
     *,
-    paddings: Sequence[int] = default(()),
+    paddings: Sequence[int] = (),
     name: str | None = None,
-) -> ReadVariableXlaSplitND[U]:
-    """`ReadVariableXlaSplitND.create` in the current scope, with
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`outputs` of `ReadVariableXlaSplitND.create` in the current scope, with
     ReadVariableXlaSplitND.Options as keywords.
     """
-    return ReadVariableXlaSplitND.create(
-        Scope.current(name),
-        resource,
-        T,
-        N,
-        num_splits,
-        ReadVariableXlaSplitND.Options(paddings=paddings),
+    if _unknown:
+        raise ReadVariableXlaSplitND._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ReadVariableXlaSplitND",
+                name,
+                resource,
+                "T",
+                as_dtype(T),
+                "N",
+                N,
+                "num_splits",
+                num_splits,
+                "paddings",
+                paddings,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ReadVariableXlaSplitND._call(
+        name,
+        (resource,),
+        {"T": T, "N": N, "num_splits": num_splits, "paddings": paddings},
+        fast_path_error,
     )
+    return _result

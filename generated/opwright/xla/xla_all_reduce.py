@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -43,7 +52,7 @@ class XlaAllReduceInputs(OpInputs, Generic[U]):
     mode: Literal["CrossReplica", "CrossReplicaAndPartition"]
 
 
-class XlaAllReduce(Op, Generic[T]):
+class XlaAllReduce(TensorOp[T]):
     """TensorFlow's `XlaAllReduce`: `input`, `group_assignment` -> `output`.
 
     TensorFlow's own text: `XlaAllReduce.tensorflow_doc()`.
@@ -62,9 +71,6 @@ class XlaAllReduce(Op, Generic[T]):
     @property
     def inputs(self) -> XlaAllReduceInputs[T]:
         return XlaAllReduceInputs(self)
-
-    def as_output(self) -> Output[T]:
-        return self.output
 
     @staticmethod
     def create(
@@ -86,12 +92,12 @@ class XlaAllReduce(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaAllReduce[U] = XlaAllReduce()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaAllReduce[U] = new(XlaAllReduce)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaAllReduce",
                     None,
                     input,
@@ -102,16 +108,17 @@ class XlaAllReduce(Op, Generic[T]):
                     mode,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_assignment),
             {"reduce_op": reduce_op, "mode": mode},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_all_reduce(
     input: Operand[U],
     group_assignment: Operand[TInt32],
@@ -119,8 +126,33 @@ def xla_all_reduce(
     mode: Literal["CrossReplica", "CrossReplicaAndPartition"],
     *,
     name: str | None = None,
-) -> XlaAllReduce[U]:
-    """`XlaAllReduce.create` in the current scope."""
-    return XlaAllReduce.create(
-        Scope.current(name), input, group_assignment, reduce_op, mode
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaAllReduce.create` in the current scope."""
+    if _unknown:
+        raise XlaAllReduce._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaAllReduce",
+                name,
+                input,
+                group_assignment,
+                "reduce_op",
+                reduce_op,
+                "mode",
+                mode,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaAllReduce._call(
+        name,
+        (input, group_assignment),
+        {"reduce_op": reduce_op, "mode": mode},
+        fast_path_error,
     )
+    return _result

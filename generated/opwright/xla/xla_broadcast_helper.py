@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TNumber
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+        TNumber,
+    )
 
-__all__ = ["XlaBroadcastHelper", "xla_broadcast_helper"]
+__all__ = ["XlaBroadcastHelper", "XlaBroadcastHelperOutputs", "xla_broadcast_helper"]
 
 T = TypeVar("T", bound="TNumber", default="AnyDType")
 U = TypeVar("U", bound="TNumber", default="AnyDType")
@@ -28,6 +45,13 @@ class XlaBroadcastHelperInputs(OpInputs, Generic[U]):
     broadcast_dims: Output[AnyDType]
     T: DType
     Tindices: DType
+
+
+class XlaBroadcastHelperOutputs(NamedTuple, Generic[T]):
+    """Outputs of XlaBroadcastHelper, as `xla_broadcast_helper` returns them."""
+
+    lhs_output: Output[T]
+    rhs_output: Output[T]
 
 
 class XlaBroadcastHelper(Op, Generic[T]):
@@ -51,6 +75,7 @@ class XlaBroadcastHelper(Op, Generic[T]):
     lhs_output: Output[T]
     rhs_output: Output[T]
     Inputs = XlaBroadcastHelperInputs
+    Outputs = XlaBroadcastHelperOutputs
 
     @property
     def inputs(self) -> XlaBroadcastHelperInputs[T]:
@@ -60,7 +85,7 @@ class XlaBroadcastHelper(Op, Generic[T]):
     def create(
         scope: Scope,
         lhs: Operand[U],
-        rhs: Operand[U],
+        rhs: SameOperand[U],
         broadcast_dims: Operand[Uindices],
     ) -> XlaBroadcastHelper[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -74,12 +99,12 @@ class XlaBroadcastHelper(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaBroadcastHelper[U] = XlaBroadcastHelper()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaBroadcastHelper[U] = new(XlaBroadcastHelper)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.lhs_output, op.rhs_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaBroadcastHelper",
                     None,
                     lhs,
@@ -87,17 +112,41 @@ class XlaBroadcastHelper(Op, Generic[T]):
                     broadcast_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (lhs, rhs, broadcast_dims), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (lhs, rhs, broadcast_dims), {}, fast_path_error)
 
 
+@explained
 def xla_broadcast_helper(
     lhs: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     broadcast_dims: Operand[Uindices],
     *,
     name: str | None = None,
-) -> XlaBroadcastHelper[U]:
-    """`XlaBroadcastHelper.create` in the current scope."""
-    return XlaBroadcastHelper.create(Scope.current(name), lhs, rhs, broadcast_dims)
+    **_unknown: Never,
+) -> XlaBroadcastHelperOutputs[U]:
+    """The outputs of `XlaBroadcastHelper.create` in the current scope."""
+    if _unknown:
+        raise XlaBroadcastHelper._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaBroadcastHelperOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = XlaBroadcastHelperOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaBroadcastHelper",
+                    name,
+                    lhs,
+                    rhs,
+                    broadcast_dims,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaBroadcastHelper._call(
+        name, (lhs, rhs, broadcast_dims), {}, fast_path_error
+    )
+    return _result

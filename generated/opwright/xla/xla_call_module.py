@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
@@ -134,7 +147,7 @@ class XlaCallModule(Op):
     @staticmethod
     def create(
         scope: Scope,
-        args: Sequence[Operand[AnyDType]],
+        args: Sequence[AnyOperand[AnyDType]],
         version: int,
         module: StringLike,
         Sout: Sequence[ShapeLike],
@@ -155,13 +168,13 @@ class XlaCallModule(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaCallModule = XlaCallModule()
+        op: XlaCallModule = new(XlaCallModule)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaCallModule",
                     None,
                     args,
@@ -170,7 +183,7 @@ class XlaCallModule(Op):
                     "module",
                     module,
                     "Sout",
-                    Sout,
+                    as_shapes(Sout),
                     "Tout",
                     as_dtypes(Tout),
                     "dim_args_spec",
@@ -187,8 +200,8 @@ class XlaCallModule(Op):
                     opts.use_shardy_partitioner,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (args,),
@@ -204,7 +217,7 @@ class XlaCallModule(Op):
                 "disabled_checks": opts.disabled_checks,
                 "use_shardy_partitioner": opts.use_shardy_partitioner,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -212,37 +225,76 @@ DEFAULTS = XlaCallModule.Options()
 MERGE = XlaCallModule.Options.merge
 
 
+@explained
 def xla_call_module(
-    args: Sequence[Operand[AnyDType]],
+    args: Sequence[AnyOperand[AnyDType]],
     version: int,
     module: StringLike,
     Sout: Sequence[ShapeLike],
     Tout: Sequence[AnyDTypeLike],
     *,
-    dim_args_spec: Sequence[StringLike] = default(()),
-    platforms: Sequence[StringLike] = default(()),
-    function_list: Sequence[FunctionLike] = default(()),
-    has_token_input_output: bool = default(False),
-    disabled_checks: Sequence[StringLike] = default(()),
-    use_shardy_partitioner: bool = default(False),
+    dim_args_spec: Sequence[StringLike] = (),
+    platforms: Sequence[StringLike] = (),
+    function_list: Sequence[FunctionLike] = (),
+    has_token_input_output: bool = False,
+    disabled_checks: Sequence[StringLike] = (),
+    use_shardy_partitioner: bool = False,
     name: str | None = None,
-) -> XlaCallModule:
-    """`XlaCallModule.create` in the current scope, with XlaCallModule.Options as
-    keywords.
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `XlaCallModule.create` in the current scope, with
+    XlaCallModule.Options as keywords.
     """
-    return XlaCallModule.create(
-        Scope.current(name),
-        args,
-        version,
-        module,
-        Sout,
-        Tout,
-        XlaCallModule.Options(
-            dim_args_spec=dim_args_spec,
-            platforms=platforms,
-            function_list=function_list,
-            has_token_input_output=has_token_input_output,
-            disabled_checks=disabled_checks,
-            use_shardy_partitioner=use_shardy_partitioner,
-        ),
+    if _unknown:
+        raise XlaCallModule._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaCallModule",
+                name,
+                args,
+                "version",
+                version,
+                "module",
+                module,
+                "Sout",
+                as_shapes(Sout),
+                "Tout",
+                as_dtypes(Tout),
+                "dim_args_spec",
+                dim_args_spec,
+                "platforms",
+                platforms,
+                "function_list",
+                function_list,
+                "has_token_input_output",
+                flags[has_token_input_output],
+                "disabled_checks",
+                disabled_checks,
+                "use_shardy_partitioner",
+                flags[use_shardy_partitioner],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaCallModule._call(
+        name,
+        (args,),
+        {
+            "version": version,
+            "module": module,
+            "Sout": Sout,
+            "Tout": Tout,
+            "dim_args_spec": dim_args_spec,
+            "platforms": platforms,
+            "function_list": function_list,
+            "has_token_input_output": has_token_input_output,
+            "disabled_checks": disabled_checks,
+            "use_shardy_partitioner": use_shardy_partitioner,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["XlaClusterOutput", "xla_cluster_output"]
 
@@ -26,7 +35,7 @@ class XlaClusterOutputInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class XlaClusterOutput(Op, Generic[T]):
+class XlaClusterOutput(TensorOp[T]):
     """TensorFlow's `XlaClusterOutput`: `input` -> `outputs`.
 
     TensorFlow's own text: `XlaClusterOutput.tensorflow_doc()`.
@@ -44,11 +53,8 @@ class XlaClusterOutput(Op, Generic[T]):
     def inputs(self) -> XlaClusterOutputInputs[T]:
         return XlaClusterOutputInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.outputs
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> XlaClusterOutput[U]:
+    def create(scope: Scope, input: AnyOperand[U]) -> XlaClusterOutput[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -58,19 +64,31 @@ class XlaClusterOutput(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaClusterOutput[U] = XlaClusterOutput()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.outputs = execute(context._context, "XlaClusterOutput", None, input)
+        op: XlaClusterOutput[U] = new(XlaClusterOutput)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.outputs = execute(context[CURRENT], "XlaClusterOutput", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def xla_cluster_output(
-    input: Operand[U], *, name: str | None = None
-) -> XlaClusterOutput[U]:
-    """`XlaClusterOutput.create` in the current scope."""
-    return XlaClusterOutput.create(Scope.current(name), input)
+    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`outputs` of `XlaClusterOutput.create` in the current scope."""
+    if _unknown:
+        raise XlaClusterOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "XlaClusterOutput", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaClusterOutput._call(name, (input,), {}, fast_path_error)
+    return _result

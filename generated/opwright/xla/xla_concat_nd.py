@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["XlaConcatND", "xla_concat_nd"]
@@ -33,7 +43,7 @@ class XlaConcatNDInputs(OpInputs, Generic[U]):
     paddings: tuple[int, ...]
 
 
-class XlaConcatND(Op, Generic[T]):
+class XlaConcatND(TensorOp[T]):
     """TensorFlow's `XlaConcatND`: `inputs` -> `output`.
 
     TensorFlow's own text: `XlaConcatND.tensorflow_doc()`.
@@ -71,13 +81,10 @@ class XlaConcatND(Op, Generic[T]):
     def inputs(self) -> XlaConcatNDInputs[T]:
         return XlaConcatNDInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[U]],
+        inputs: Sequence[AnyOperand[U]],
         num_concats: Sequence[int],
         *options: Options,
     ) -> XlaConcatND[U]:
@@ -92,13 +99,13 @@ class XlaConcatND(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaConcatND[U] = XlaConcatND()
+        op: XlaConcatND[U] = new(XlaConcatND)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaConcatND",
                     None,
                     inputs,
@@ -108,13 +115,13 @@ class XlaConcatND(Op, Generic[T]):
                     opts.paddings,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
             {"num_concats": num_concats, "paddings": opts.paddings},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -122,16 +129,41 @@ DEFAULTS = XlaConcatND.Options()
 MERGE = XlaConcatND.Options.merge
 
 
+@explained
 def xla_concat_nd(
-    inputs: Sequence[Operand[U]],
+    inputs: Sequence[AnyOperand[U]],
     num_concats: Sequence[int],
     *,
-    paddings: Sequence[int] = default(()),
+    paddings: Sequence[int] = (),
     name: str | None = None,
-) -> XlaConcatND[U]:
-    """`XlaConcatND.create` in the current scope, with XlaConcatND.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaConcatND.create` in the current scope, with
+    XlaConcatND.Options as keywords.
     """
-    return XlaConcatND.create(
-        Scope.current(name), inputs, num_concats, XlaConcatND.Options(paddings=paddings)
+    if _unknown:
+        raise XlaConcatND._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaConcatND",
+                name,
+                inputs,
+                "num_concats",
+                num_concats,
+                "paddings",
+                paddings,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaConcatND._call(
+        name,
+        (inputs,),
+        {"num_concats": num_concats, "paddings": paddings},
+        fast_path_error,
     )
+    return _result

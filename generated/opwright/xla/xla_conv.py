@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TIndex,
         TNumber,
@@ -44,7 +54,7 @@ class XlaConvInputs(OpInputs, Generic[U]):
     precision_config: StringLike
 
 
-class XlaConv(Op, Generic[T]):
+class XlaConv(TensorOp[T]):
     """TensorFlow's `XlaConv`: `lhs`, `rhs`, `window_strides`, `padding`,
     `lhs_dilation`, `rhs_dilation`, `feature_group_count` -> `output`.
 
@@ -68,19 +78,16 @@ class XlaConv(Op, Generic[T]):
     def inputs(self) -> XlaConvInputs[T]:
         return XlaConvInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         lhs: Operand[U],
-        rhs: Operand[U],
+        rhs: SameOperand[U],
         window_strides: Operand[Uindices],
-        padding: Operand[Uindices],
-        lhs_dilation: Operand[Uindices],
-        rhs_dilation: Operand[Uindices],
-        feature_group_count: Operand[Uindices],
+        padding: SameOperand[Uindices],
+        lhs_dilation: SameOperand[Uindices],
+        rhs_dilation: SameOperand[Uindices],
+        feature_group_count: SameOperand[Uindices],
         dimension_numbers: StringLike,
         precision_config: StringLike,
     ) -> XlaConv[U]:
@@ -101,12 +108,12 @@ class XlaConv(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaConv[U] = XlaConv()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaConv[U] = new(XlaConv)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaConv",
                     None,
                     lhs,
@@ -122,8 +129,8 @@ class XlaConv(Op, Generic[T]):
                     precision_config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -139,33 +146,63 @@ class XlaConv(Op, Generic[T]):
                 "dimension_numbers": dimension_numbers,
                 "precision_config": precision_config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_conv(
     lhs: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     window_strides: Operand[Uindices],
-    padding: Operand[Uindices],
-    lhs_dilation: Operand[Uindices],
-    rhs_dilation: Operand[Uindices],
-    feature_group_count: Operand[Uindices],
+    padding: SameOperand[Uindices],
+    lhs_dilation: SameOperand[Uindices],
+    rhs_dilation: SameOperand[Uindices],
+    feature_group_count: SameOperand[Uindices],
     dimension_numbers: StringLike,
     precision_config: StringLike,
     *,
     name: str | None = None,
-) -> XlaConv[U]:
-    """`XlaConv.create` in the current scope."""
-    return XlaConv.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        feature_group_count,
-        dimension_numbers,
-        precision_config,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaConv.create` in the current scope."""
+    if _unknown:
+        raise XlaConv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaConv",
+                name,
+                lhs,
+                rhs,
+                window_strides,
+                padding,
+                lhs_dilation,
+                rhs_dilation,
+                feature_group_count,
+                "dimension_numbers",
+                dimension_numbers,
+                "precision_config",
+                precision_config,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaConv._call(
+        name,
+        (
+            lhs,
+            rhs,
+            window_strides,
+            padding,
+            lhs_dilation,
+            rhs_dilation,
+            feature_group_count,
+        ),
+        {"dimension_numbers": dimension_numbers, "precision_config": precision_config},
+        fast_path_error,
     )
+    return _result

@@ -3,22 +3,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TIndex,
         TNumber,
@@ -57,7 +68,7 @@ class XlaConvV2Inputs(OpInputs):
     batch_group_count: int
 
 
-class XlaConvV2(Op, Generic[PreferredElementType]):
+class XlaConvV2(TensorOp[PreferredElementType]):
     """TensorFlow's `XlaConvV2`: `lhs`, `rhs`, `window_strides`, `padding`,
     `lhs_dilation`, `rhs_dilation`, `feature_group_count` -> `output`.
 
@@ -110,19 +121,16 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
     def inputs(self) -> XlaConvV2Inputs:
         return XlaConvV2Inputs(self)
 
-    def as_output(self) -> Output[PreferredElementType]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         lhs: Operand[ULhsT],
         rhs: Operand[URhsT],
         window_strides: Operand[Uindices],
-        padding: Operand[Uindices],
-        lhs_dilation: Operand[Uindices],
-        rhs_dilation: Operand[Uindices],
-        feature_group_count: Operand[Uindices],
+        padding: SameOperand[Uindices],
+        lhs_dilation: SameOperand[Uindices],
+        rhs_dilation: SameOperand[Uindices],
+        feature_group_count: SameOperand[Uindices],
         dimension_numbers: StringLike,
         precision_config: StringLike,
         preferred_element_type: type[UPreferredElementType] | DTypeLike,
@@ -149,13 +157,13 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaConvV2[UPreferredElementType] = XlaConvV2()
+        op: XlaConvV2[UPreferredElementType] = new(XlaConvV2)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaConvV2",
                     None,
                     lhs,
@@ -175,8 +183,8 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
                     opts.batch_group_count,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -194,7 +202,7 @@ class XlaConvV2(Op, Generic[PreferredElementType]):
                 "preferred_element_type": preferred_element_type,
                 "batch_group_count": opts.batch_group_count,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -202,33 +210,72 @@ DEFAULTS = XlaConvV2.Options()
 MERGE = XlaConvV2.Options.merge
 
 
+@explained
 def xla_conv_v2(
     lhs: Operand[ULhsT],
     rhs: Operand[URhsT],
     window_strides: Operand[Uindices],
-    padding: Operand[Uindices],
-    lhs_dilation: Operand[Uindices],
-    rhs_dilation: Operand[Uindices],
-    feature_group_count: Operand[Uindices],
+    padding: SameOperand[Uindices],
+    lhs_dilation: SameOperand[Uindices],
+    rhs_dilation: SameOperand[Uindices],
+    feature_group_count: SameOperand[Uindices],
     dimension_numbers: StringLike,
     precision_config: StringLike,
     preferred_element_type: type[UPreferredElementType] | DTypeLike,
     *,
-    batch_group_count: int = default(1),
+    batch_group_count: int = 1,
     name: str | None = None,
-) -> XlaConvV2[UPreferredElementType]:
-    """`XlaConvV2.create` in the current scope, with XlaConvV2.Options as keywords."""
-    return XlaConvV2.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        feature_group_count,
-        dimension_numbers,
-        precision_config,
-        preferred_element_type,
-        XlaConvV2.Options(batch_group_count=batch_group_count),
+    **_unknown: Never,
+) -> Output[UPreferredElementType]:
+    """`output` of `XlaConvV2.create` in the current scope, with XlaConvV2.Options as
+    keywords.
+    """
+    if _unknown:
+        raise XlaConvV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UPreferredElementType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaConvV2",
+                name,
+                lhs,
+                rhs,
+                window_strides,
+                padding,
+                lhs_dilation,
+                rhs_dilation,
+                feature_group_count,
+                "dimension_numbers",
+                dimension_numbers,
+                "precision_config",
+                precision_config,
+                "preferred_element_type",
+                as_dtype(preferred_element_type),
+                "batch_group_count",
+                batch_group_count,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaConvV2._call(
+        name,
+        (
+            lhs,
+            rhs,
+            window_strides,
+            padding,
+            lhs_dilation,
+            rhs_dilation,
+            feature_group_count,
+        ),
+        {
+            "dimension_numbers": dimension_numbers,
+            "precision_config": precision_config,
+            "preferred_element_type": preferred_element_type,
+            "batch_group_count": batch_group_count,
+        },
+        fast_path_error,
     )
+    return _result

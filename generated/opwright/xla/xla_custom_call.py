@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
@@ -43,7 +53,7 @@ class XlaCustomCallInputs(OpInputs):
     shape: TensorShape
 
 
-class XlaCustomCall(Op, Generic[Dtype]):
+class XlaCustomCall(TensorOp[Dtype]):
     """TensorFlow's `XlaCustomCall`: `args` -> `output`.
 
     TensorFlow's own text: `XlaCustomCall.tensorflow_doc()`.
@@ -61,13 +71,10 @@ class XlaCustomCall(Op, Generic[Dtype]):
     def inputs(self) -> XlaCustomCallInputs:
         return XlaCustomCallInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        args: Sequence[Operand[AnyDType]],
+        args: Sequence[AnyOperand[AnyDType]],
         target_name: StringLike,
         backend_config: StringLike,
         dtype: type[UDtype] | DTypeLike,
@@ -86,12 +93,12 @@ class XlaCustomCall(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaCustomCall[UDtype] = XlaCustomCall()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaCustomCall[UDtype] = new(XlaCustomCall)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaCustomCall",
                     None,
                     args,
@@ -102,11 +109,11 @@ class XlaCustomCall(Op, Generic[Dtype]):
                     "dtype",
                     as_dtype(dtype),
                     "shape",
-                    shape,
+                    as_shape(shape),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (args,),
@@ -116,20 +123,54 @@ class XlaCustomCall(Op, Generic[Dtype]):
                 "dtype": dtype,
                 "shape": shape,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_custom_call(
-    args: Sequence[Operand[AnyDType]],
+    args: Sequence[AnyOperand[AnyDType]],
     target_name: StringLike,
     backend_config: StringLike,
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     *,
     name: str | None = None,
-) -> XlaCustomCall[UDtype]:
-    """`XlaCustomCall.create` in the current scope."""
-    return XlaCustomCall.create(
-        Scope.current(name), args, target_name, backend_config, dtype, shape
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`output` of `XlaCustomCall.create` in the current scope."""
+    if _unknown:
+        raise XlaCustomCall._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaCustomCall",
+                name,
+                args,
+                "target_name",
+                target_name,
+                "backend_config",
+                backend_config,
+                "dtype",
+                as_dtype(dtype),
+                "shape",
+                as_shape(shape),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaCustomCall._call(
+        name,
+        (args,),
+        {
+            "target_name": target_name,
+            "backend_config": backend_config,
+            "dtype": dtype,
+            "shape": shape,
+        },
+        fast_path_error,
     )
+    return _result

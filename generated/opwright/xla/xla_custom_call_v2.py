@@ -5,19 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
@@ -60,7 +72,7 @@ class XlaCustomCallV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        operands: Sequence[Operand[AnyDType]],
+        operands: Sequence[AnyOperand[AnyDType]],
         call_target_name: StringLike,
         backend_config: StringLike,
         has_side_effect: bool,
@@ -81,12 +93,12 @@ class XlaCustomCallV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaCustomCallV2 = XlaCustomCallV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaCustomCallV2 = new(XlaCustomCallV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.results = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaCustomCallV2",
                     None,
                     operands,
@@ -95,15 +107,15 @@ class XlaCustomCallV2(Op):
                     "backend_config",
                     backend_config,
                     "has_side_effect",
-                    has_side_effect,
+                    flags[has_side_effect],
                     "result_dtypes",
                     as_dtypes(result_dtypes),
                     "result_shapes",
-                    result_shapes,
+                    as_shapes(result_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (operands,),
@@ -114,12 +126,13 @@ class XlaCustomCallV2(Op):
                 "result_dtypes": result_dtypes,
                 "result_shapes": result_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_custom_call_v2(
-    operands: Sequence[Operand[AnyDType]],
+    operands: Sequence[AnyOperand[AnyDType]],
     call_target_name: StringLike,
     backend_config: StringLike,
     has_side_effect: bool,
@@ -127,14 +140,44 @@ def xla_custom_call_v2(
     result_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> XlaCustomCallV2:
-    """`XlaCustomCallV2.create` in the current scope."""
-    return XlaCustomCallV2.create(
-        Scope.current(name),
-        operands,
-        call_target_name,
-        backend_config,
-        has_side_effect,
-        result_dtypes,
-        result_shapes,
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`results` of `XlaCustomCallV2.create` in the current scope."""
+    if _unknown:
+        raise XlaCustomCallV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaCustomCallV2",
+                name,
+                operands,
+                "call_target_name",
+                call_target_name,
+                "backend_config",
+                backend_config,
+                "has_side_effect",
+                flags[has_side_effect],
+                "result_dtypes",
+                as_dtypes(result_dtypes),
+                "result_shapes",
+                as_shapes(result_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaCustomCallV2._call(
+        name,
+        (operands,),
+        {
+            "call_target_name": call_target_name,
+            "backend_config": backend_config,
+            "has_side_effect": has_side_effect,
+            "result_dtypes": result_dtypes,
+            "result_shapes": result_shapes,
+        },
+        fast_path_error,
     )
+    return _result

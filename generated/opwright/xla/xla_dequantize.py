@@ -5,12 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TBfloat16,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, StringLike, TBfloat16, TUint32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TUint32
 
 __all__ = ["XlaDequantize", "xla_dequantize"]
 
@@ -25,7 +37,7 @@ class XlaDequantizeInputs(OpInputs):
     transpose_output: bool
 
 
-class XlaDequantize(Op):
+class XlaDequantize(TensorOp[TBfloat16]):
     """TensorFlow's `XlaDequantize`: `input` -> `output`.
 
     TensorFlow's own text: `XlaDequantize.tensorflow_doc()`.
@@ -44,9 +56,6 @@ class XlaDequantize(Op):
     @property
     def inputs(self) -> XlaDequantizeInputs:
         return XlaDequantizeInputs(self)
-
-    def as_output(self) -> Output[TBfloat16]:
-        return self.output
 
     @staticmethod
     def create(
@@ -70,12 +79,12 @@ class XlaDequantize(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaDequantize = XlaDequantize()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaDequantize = new(XlaDequantize)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaDequantize",
                     None,
                     input,
@@ -86,11 +95,11 @@ class XlaDequantize(Op):
                     "mode",
                     mode,
                     "transpose_output",
-                    transpose_output,
+                    flags[transpose_output],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -100,10 +109,11 @@ class XlaDequantize(Op):
                 "mode": mode,
                 "transpose_output": transpose_output,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_dequantize(
     input: Operand[TUint32],
     min_range: float,
@@ -112,8 +122,41 @@ def xla_dequantize(
     transpose_output: bool,
     *,
     name: str | None = None,
-) -> XlaDequantize:
-    """`XlaDequantize.create` in the current scope."""
-    return XlaDequantize.create(
-        Scope.current(name), input, min_range, max_range, mode, transpose_output
+    **_unknown: Never,
+) -> Output[TBfloat16]:
+    """`output` of `XlaDequantize.create` in the current scope."""
+    if _unknown:
+        raise XlaDequantize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBfloat16]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaDequantize",
+                name,
+                input,
+                "min_range",
+                min_range,
+                "max_range",
+                max_range,
+                "mode",
+                mode,
+                "transpose_output",
+                flags[transpose_output],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaDequantize._call(
+        name,
+        (input,),
+        {
+            "min_range": min_range,
+            "max_range": max_range,
+            "mode": mode,
+            "transpose_output": transpose_output,
+        },
+        fast_path_error,
     )
+    return _result

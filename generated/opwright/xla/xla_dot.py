@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TNumber,
     )
@@ -36,7 +46,7 @@ class XlaDotInputs(OpInputs, Generic[U]):
     precision_config: StringLike
 
 
-class XlaDot(Op, Generic[T]):
+class XlaDot(TensorOp[T]):
     """TensorFlow's `XlaDot`: `lhs`, `rhs` -> `output`.
 
     TensorFlow's own text: `XlaDot.tensorflow_doc()`.
@@ -57,14 +67,11 @@ class XlaDot(Op, Generic[T]):
     def inputs(self) -> XlaDotInputs[T]:
         return XlaDotInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         lhs: Operand[U],
-        rhs: Operand[U],
+        rhs: SameOperand[U],
         dimension_numbers: StringLike,
         precision_config: StringLike,
     ) -> XlaDot[U]:
@@ -80,12 +87,12 @@ class XlaDot(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaDot[U] = XlaDot()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaDot[U] = new(XlaDot)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaDot",
                     None,
                     lhs,
@@ -96,8 +103,8 @@ class XlaDot(Op, Generic[T]):
                     precision_config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (lhs, rhs),
@@ -105,19 +112,45 @@ class XlaDot(Op, Generic[T]):
                 "dimension_numbers": dimension_numbers,
                 "precision_config": precision_config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_dot(
     lhs: Operand[U],
-    rhs: Operand[U],
+    rhs: SameOperand[U],
     dimension_numbers: StringLike,
     precision_config: StringLike,
     *,
     name: str | None = None,
-) -> XlaDot[U]:
-    """`XlaDot.create` in the current scope."""
-    return XlaDot.create(
-        Scope.current(name), lhs, rhs, dimension_numbers, precision_config
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaDot.create` in the current scope."""
+    if _unknown:
+        raise XlaDot._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaDot",
+                name,
+                lhs,
+                rhs,
+                "dimension_numbers",
+                dimension_numbers,
+                "precision_config",
+                precision_config,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaDot._call(
+        name,
+        (lhs, rhs),
+        {"dimension_numbers": dimension_numbers, "precision_config": precision_config},
+        fast_path_error,
     )
+    return _result

@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -46,7 +55,7 @@ class XlaDotV2Inputs(OpInputs):
     preferred_element_type: DType
 
 
-class XlaDotV2(Op, Generic[PreferredElementType]):
+class XlaDotV2(TensorOp[PreferredElementType]):
     """TensorFlow's `XlaDotV2`: `lhs`, `rhs` -> `output`.
 
     TensorFlow's own text: `XlaDotV2.tensorflow_doc()`.
@@ -76,9 +85,6 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
     def inputs(self) -> XlaDotV2Inputs:
         return XlaDotV2Inputs(self)
 
-    def as_output(self) -> Output[PreferredElementType]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -103,12 +109,12 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaDotV2[UPreferredElementType] = XlaDotV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaDotV2[UPreferredElementType] = new(XlaDotV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaDotV2",
                     None,
                     lhs,
@@ -121,8 +127,8 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
                     as_dtype(preferred_element_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (lhs, rhs),
@@ -131,10 +137,11 @@ class XlaDotV2(Op, Generic[PreferredElementType]):
                 "precision_config": precision_config,
                 "preferred_element_type": preferred_element_type,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_dot_v2(
     lhs: Operand[ULhsT],
     rhs: Operand[URhsT],
@@ -143,13 +150,39 @@ def xla_dot_v2(
     preferred_element_type: type[UPreferredElementType] | DTypeLike,
     *,
     name: str | None = None,
-) -> XlaDotV2[UPreferredElementType]:
-    """`XlaDotV2.create` in the current scope."""
-    return XlaDotV2.create(
-        Scope.current(name),
-        lhs,
-        rhs,
-        dimension_numbers,
-        precision_config,
-        preferred_element_type,
+    **_unknown: Never,
+) -> Output[UPreferredElementType]:
+    """`output` of `XlaDotV2.create` in the current scope."""
+    if _unknown:
+        raise XlaDotV2._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UPreferredElementType]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaDotV2",
+                name,
+                lhs,
+                rhs,
+                "dimension_numbers",
+                dimension_numbers,
+                "precision_config",
+                precision_config,
+                "preferred_element_type",
+                as_dtype(preferred_element_type),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaDotV2._call(
+        name,
+        (lhs, rhs),
+        {
+            "dimension_numbers": dimension_numbers,
+            "precision_config": precision_config,
+            "preferred_element_type": preferred_element_type,
+        },
+        fast_path_error,
     )
+    return _result

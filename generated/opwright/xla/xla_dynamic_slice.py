@@ -5,13 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameOperand,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["XlaDynamicSlice", "xla_dynamic_slice"]
 
@@ -30,7 +48,7 @@ class XlaDynamicSliceInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class XlaDynamicSlice(Op, Generic[T]):
+class XlaDynamicSlice(TensorOp[T]):
     """TensorFlow's `XlaDynamicSlice`: `input`, `start_indices`, `size_indices` ->
     `output`.
 
@@ -51,15 +69,12 @@ class XlaDynamicSlice(Op, Generic[T]):
     def inputs(self) -> XlaDynamicSliceInputs[T]:
         return XlaDynamicSliceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         start_indices: Operand[Uindices],
-        size_indices: Operand[Uindices],
+        size_indices: SameOperand[Uindices],
     ) -> XlaDynamicSlice[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -72,12 +87,12 @@ class XlaDynamicSlice(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaDynamicSlice[U] = XlaDynamicSlice()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaDynamicSlice[U] = new(XlaDynamicSlice)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaDynamicSlice",
                     None,
                     input,
@@ -85,19 +100,41 @@ class XlaDynamicSlice(Op, Generic[T]):
                     size_indices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, start_indices, size_indices), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (input, start_indices, size_indices), {}, fast_path_error
+        )
 
 
+@explained
 def xla_dynamic_slice(
-    input: Operand[U],
+    input: AnyOperand[U],
     start_indices: Operand[Uindices],
-    size_indices: Operand[Uindices],
+    size_indices: SameOperand[Uindices],
     *,
     name: str | None = None,
-) -> XlaDynamicSlice[U]:
-    """`XlaDynamicSlice.create` in the current scope."""
-    return XlaDynamicSlice.create(
-        Scope.current(name), input, start_indices, size_indices
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaDynamicSlice.create` in the current scope."""
+    if _unknown:
+        raise XlaDynamicSlice._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaDynamicSlice",
+                name,
+                input,
+                start_indices,
+                size_indices,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaDynamicSlice._call(
+        name, (input, start_indices, size_indices), {}, fast_path_error
     )
+    return _result

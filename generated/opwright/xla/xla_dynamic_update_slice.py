@@ -5,13 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["XlaDynamicUpdateSlice", "xla_dynamic_update_slice"]
 
@@ -30,7 +48,7 @@ class XlaDynamicUpdateSliceInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class XlaDynamicUpdateSlice(Op, Generic[T]):
+class XlaDynamicUpdateSlice(TensorOp[T]):
     """TensorFlow's `XlaDynamicUpdateSlice`: `input`, `update`, `indices` ->
     `output`.
 
@@ -51,12 +69,12 @@ class XlaDynamicUpdateSlice(Op, Generic[T]):
     def inputs(self) -> XlaDynamicUpdateSliceInputs[T]:
         return XlaDynamicUpdateSliceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], update: Operand[U], indices: Operand[Uindices]
+        scope: Scope,
+        input: AnyOperand[U],
+        update: SameAnyOperand[U],
+        indices: Operand[Uindices],
     ) -> XlaDynamicUpdateSlice[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -69,12 +87,12 @@ class XlaDynamicUpdateSlice(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaDynamicUpdateSlice[U] = XlaDynamicUpdateSlice()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaDynamicUpdateSlice[U] = new(XlaDynamicUpdateSlice)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaDynamicUpdateSlice",
                     None,
                     input,
@@ -82,17 +100,34 @@ class XlaDynamicUpdateSlice(Op, Generic[T]):
                     indices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, update, indices), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, update, indices), {}, fast_path_error)
 
 
+@explained
 def xla_dynamic_update_slice(
-    input: Operand[U],
-    update: Operand[U],
+    input: AnyOperand[U],
+    update: SameAnyOperand[U],
     indices: Operand[Uindices],
     *,
     name: str | None = None,
-) -> XlaDynamicUpdateSlice[U]:
-    """`XlaDynamicUpdateSlice.create` in the current scope."""
-    return XlaDynamicUpdateSlice.create(Scope.current(name), input, update, indices)
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaDynamicUpdateSlice.create` in the current scope."""
+    if _unknown:
+        raise XlaDynamicUpdateSlice._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "XlaDynamicUpdateSlice", name, input, update, indices
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaDynamicUpdateSlice._call(
+        name, (input, update, indices), {}, fast_path_error
+    )
+    return _result

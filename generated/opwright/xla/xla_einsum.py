@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TBfloat16,
         TComplex64,
@@ -37,7 +47,7 @@ class XlaEinsumInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class XlaEinsum(Op, Generic[T]):
+class XlaEinsum(TensorOp[T]):
     """TensorFlow's `XlaEinsum`: `a`, `b` -> `product`.
 
     TensorFlow's own text: `XlaEinsum.tensorflow_doc()`.
@@ -57,12 +67,9 @@ class XlaEinsum(Op, Generic[T]):
     def inputs(self) -> XlaEinsumInputs[T]:
         return XlaEinsumInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.product
-
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], b: Operand[U], equation: StringLike
+        scope: Scope, a: Operand[U], b: SameOperand[U], equation: StringLike
     ) -> XlaEinsum[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -75,21 +82,40 @@ class XlaEinsum(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaEinsum[U] = XlaEinsum()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaEinsum[U] = new(XlaEinsum)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.product = execute(
-                    context._context, "XlaEinsum", None, a, b, "equation", equation
+                    context[CURRENT], "XlaEinsum", None, a, b, "equation", equation
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, b), {"equation": equation}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, b), {"equation": equation}, fast_path_error)
 
 
+@explained
 def xla_einsum(
-    a: Operand[U], b: Operand[U], equation: StringLike, *, name: str | None = None
-) -> XlaEinsum[U]:
-    """`XlaEinsum.create` in the current scope."""
-    return XlaEinsum.create(Scope.current(name), a, b, equation)
+    a: Operand[U],
+    b: SameOperand[U],
+    equation: StringLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`product` of `XlaEinsum.create` in the current scope."""
+    if _unknown:
+        raise XlaEinsum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "XlaEinsum", name, a, b, "equation", equation
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaEinsum._call(name, (a, b), {"equation": equation}, fast_path_error)
+    return _result

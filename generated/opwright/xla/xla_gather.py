@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TBool,
         TIndex,
@@ -41,7 +52,7 @@ class XlaGatherInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class XlaGather(Op, Generic[T]):
+class XlaGather(TensorOp[T]):
     """TensorFlow's `XlaGather`: `operand`, `start_indices`, `slice_sizes` ->
     `output`.
 
@@ -66,15 +77,12 @@ class XlaGather(Op, Generic[T]):
     def inputs(self) -> XlaGatherInputs[T]:
         return XlaGatherInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         operand: Operand[U],
         start_indices: Operand[Uindices],
-        slice_sizes: Operand[Uindices],
+        slice_sizes: SameOperand[Uindices],
         dimension_numbers: StringLike,
         indices_are_sorted: bool,
     ) -> XlaGather[U]:
@@ -91,12 +99,12 @@ class XlaGather(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaGather[U] = XlaGather()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaGather[U] = new(XlaGather)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaGather",
                     None,
                     operand,
@@ -105,11 +113,11 @@ class XlaGather(Op, Generic[T]):
                     "dimension_numbers",
                     dimension_numbers,
                     "indices_are_sorted",
-                    indices_are_sorted,
+                    flags[indices_are_sorted],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (operand, start_indices, slice_sizes),
@@ -117,25 +125,50 @@ class XlaGather(Op, Generic[T]):
                 "dimension_numbers": dimension_numbers,
                 "indices_are_sorted": indices_are_sorted,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_gather(
     operand: Operand[U],
     start_indices: Operand[Uindices],
-    slice_sizes: Operand[Uindices],
+    slice_sizes: SameOperand[Uindices],
     dimension_numbers: StringLike,
     indices_are_sorted: bool,
     *,
     name: str | None = None,
-) -> XlaGather[U]:
-    """`XlaGather.create` in the current scope."""
-    return XlaGather.create(
-        Scope.current(name),
-        operand,
-        start_indices,
-        slice_sizes,
-        dimension_numbers,
-        indices_are_sorted,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaGather.create` in the current scope."""
+    if _unknown:
+        raise XlaGather._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaGather",
+                name,
+                operand,
+                start_indices,
+                slice_sizes,
+                "dimension_numbers",
+                dimension_numbers,
+                "indices_are_sorted",
+                flags[indices_are_sorted],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaGather._call(
+        name,
+        (operand, start_indices, slice_sizes),
+        {
+            "dimension_numbers": dimension_numbers,
+            "indices_are_sorted": indices_are_sorted,
+        },
+        fast_path_error,
     )
+    return _result

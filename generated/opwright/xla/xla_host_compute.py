@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
@@ -112,7 +124,7 @@ class XlaHostCompute(Op):
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[AnyDType]],
+        inputs: Sequence[AnyOperand[AnyDType]],
         Toutputs: Sequence[AnyDTypeLike],
         ancestors: Sequence[StringLike],
         shapes: Sequence[ShapeLike],
@@ -135,13 +147,13 @@ class XlaHostCompute(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaHostCompute = XlaHostCompute()
+        op: XlaHostCompute = new(XlaHostCompute)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaHostCompute",
                     None,
                     inputs,
@@ -150,7 +162,7 @@ class XlaHostCompute(Op):
                     "ancestors",
                     ancestors,
                     "shapes",
-                    shapes,
+                    as_shapes(shapes),
                     "shape_inference_graph",
                     shape_inference_graph,
                     "key",
@@ -165,8 +177,8 @@ class XlaHostCompute(Op):
                     opts.tpu_core,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs,),
@@ -181,7 +193,7 @@ class XlaHostCompute(Op):
                 "cost_estimate_ns": opts.cost_estimate_ns,
                 "tpu_core": opts.tpu_core,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -189,35 +201,72 @@ DEFAULTS = XlaHostCompute.Options()
 MERGE = XlaHostCompute.Options.merge
 
 
+@explained
 def xla_host_compute(
-    inputs: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
     Toutputs: Sequence[AnyDTypeLike],
     ancestors: Sequence[StringLike],
     shapes: Sequence[ShapeLike],
     shape_inference_graph: FunctionLike,
     key: StringLike,
     *,
-    send_key: StringLike = default(""),
-    recv_key: StringLike = default(""),
-    cost_estimate_ns: int = default(1000000),
-    tpu_core: int = default(0),
+    send_key: StringLike = "",
+    recv_key: StringLike = "",
+    cost_estimate_ns: int = 1000000,
+    tpu_core: int = 0,
     name: str | None = None,
-) -> XlaHostCompute:
-    """`XlaHostCompute.create` in the current scope, with XlaHostCompute.Options as
-    keywords.
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`outputs` of `XlaHostCompute.create` in the current scope, with
+    XlaHostCompute.Options as keywords.
     """
-    return XlaHostCompute.create(
-        Scope.current(name),
-        inputs,
-        Toutputs,
-        ancestors,
-        shapes,
-        shape_inference_graph,
-        key,
-        XlaHostCompute.Options(
-            send_key=send_key,
-            recv_key=recv_key,
-            cost_estimate_ns=cost_estimate_ns,
-            tpu_core=tpu_core,
-        ),
+    if _unknown:
+        raise XlaHostCompute._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaHostCompute",
+                name,
+                inputs,
+                "Toutputs",
+                as_dtypes(Toutputs),
+                "ancestors",
+                ancestors,
+                "shapes",
+                as_shapes(shapes),
+                "shape_inference_graph",
+                shape_inference_graph,
+                "key",
+                key,
+                "send_key",
+                send_key,
+                "recv_key",
+                recv_key,
+                "cost_estimate_ns",
+                cost_estimate_ns,
+                "tpu_core",
+                tpu_core,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaHostCompute._call(
+        name,
+        (inputs,),
+        {
+            "Toutputs": Toutputs,
+            "ancestors": ancestors,
+            "shapes": shapes,
+            "shape_inference_graph": shape_inference_graph,
+            "key": key,
+            "send_key": send_key,
+            "recv_key": recv_key,
+            "cost_estimate_ns": cost_estimate_ns,
+            "tpu_core": tpu_core,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         TType,
     )
@@ -64,8 +73,8 @@ class XlaIf(Op):
     @staticmethod
     def create(
         scope: Scope,
-        cond: Operand[Ucond],
-        inputs: Sequence[Operand[AnyDType]],
+        cond: AnyOperand[Ucond],
+        inputs: Sequence[AnyOperand[AnyDType]],
         then_branch: FunctionLike,
         else_branch: FunctionLike,
         Tout: Sequence[AnyDTypeLike],
@@ -83,12 +92,12 @@ class XlaIf(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaIf = XlaIf()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaIf = new(XlaIf)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaIf",
                     None,
                     cond,
@@ -101,26 +110,54 @@ class XlaIf(Op):
                     as_dtypes(Tout),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (cond, inputs),
             {"then_branch": then_branch, "else_branch": else_branch, "Tout": Tout},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_if(
-    cond: Operand[Ucond],
-    inputs: Sequence[Operand[AnyDType]],
+    cond: AnyOperand[Ucond],
+    inputs: Sequence[AnyOperand[AnyDType]],
     then_branch: FunctionLike,
     else_branch: FunctionLike,
     Tout: Sequence[AnyDTypeLike],
     *,
     name: str | None = None,
-) -> XlaIf:
-    """`XlaIf.create` in the current scope."""
-    return XlaIf.create(
-        Scope.current(name), cond, inputs, then_branch, else_branch, Tout
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `XlaIf.create` in the current scope."""
+    if _unknown:
+        raise XlaIf._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaIf",
+                name,
+                cond,
+                inputs,
+                "then_branch",
+                then_branch,
+                "else_branch",
+                else_branch,
+                "Tout",
+                as_dtypes(Tout),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaIf._call(
+        name,
+        (cond, inputs),
+        {"then_branch": then_branch, "else_branch": else_branch, "Tout": Tout},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TReal, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TReal,
+        TType,
+    )
 
-__all__ = ["XlaKeyValueSort", "xla_key_value_sort"]
+__all__ = ["XlaKeyValueSort", "XlaKeyValueSortOutputs", "xla_key_value_sort"]
 
 K = TypeVar("K", bound="TReal", default="AnyDType")
 UK = TypeVar("UK", bound="TReal", default="AnyDType")
@@ -28,6 +45,13 @@ class XlaKeyValueSortInputs(OpInputs, Generic[UK, UV]):
     values: Output[UV]
     K: DType
     V: DType
+
+
+class XlaKeyValueSortOutputs(NamedTuple, Generic[K, V]):
+    """Outputs of XlaKeyValueSort, as `xla_key_value_sort` returns them."""
+
+    sorted_keys: Output[K]
+    sorted_values: Output[V]
 
 
 class XlaKeyValueSort(Op, Generic[K, V]):
@@ -49,6 +73,7 @@ class XlaKeyValueSort(Op, Generic[K, V]):
     sorted_keys: Output[K]
     sorted_values: Output[V]
     Inputs = XlaKeyValueSortInputs
+    Outputs = XlaKeyValueSortOutputs
 
     @property
     def inputs(self) -> XlaKeyValueSortInputs[K, V]:
@@ -56,7 +81,7 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 
     @staticmethod
     def create(
-        scope: Scope, keys: Operand[UK], values: Operand[UV]
+        scope: Scope, keys: Operand[UK], values: AnyOperand[UV]
     ) -> XlaKeyValueSort[UK, UV]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -68,21 +93,39 @@ class XlaKeyValueSort(Op, Generic[K, V]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaKeyValueSort[UK, UV] = XlaKeyValueSort()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaKeyValueSort[UK, UV] = new(XlaKeyValueSort)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sorted_keys, op.sorted_values = execute(
-                    context._context, "XlaKeyValueSort", None, keys, values
+                    context[CURRENT], "XlaKeyValueSort", None, keys, values
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (keys, values), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (keys, values), {}, fast_path_error)
 
 
+@explained
 def xla_key_value_sort(
-    keys: Operand[UK], values: Operand[UV], *, name: str | None = None
-) -> XlaKeyValueSort[UK, UV]:
-    """`XlaKeyValueSort.create` in the current scope."""
-    return XlaKeyValueSort.create(Scope.current(name), keys, values)
+    keys: Operand[UK],
+    values: AnyOperand[UV],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> XlaKeyValueSortOutputs[UK, UV]:
+    """The outputs of `XlaKeyValueSort.create` in the current scope."""
+    if _unknown:
+        raise XlaKeyValueSort._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaKeyValueSortOutputs[UK, UV]
+    if executing_eagerly():
+        try:
+            _result = XlaKeyValueSortOutputs._make(
+                execute(context[CURRENT], "XlaKeyValueSort", name, keys, values)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaKeyValueSort._call(name, (keys, values), {}, fast_path_error)
+    return _result

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         TResource,
         TensorOperand,
@@ -63,8 +73,8 @@ class XlaLaunch(Op):
     @staticmethod
     def create(
         scope: Scope,
-        constants: Sequence[Operand[AnyDType]],
-        args: Sequence[Operand[AnyDType]],
+        constants: Sequence[AnyOperand[AnyDType]],
+        args: Sequence[AnyOperand[AnyDType]],
         resources: Sequence[TensorOperand[TResource]],
         Tresults: Sequence[AnyDTypeLike],
         function: FunctionLike,
@@ -82,12 +92,12 @@ class XlaLaunch(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaLaunch = XlaLaunch()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaLaunch = new(XlaLaunch)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.results = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaLaunch",
                     None,
                     constants,
@@ -99,26 +109,53 @@ class XlaLaunch(Op):
                     function,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (constants, args, resources),
             {"Tresults": Tresults, "function": function},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_launch(
-    constants: Sequence[Operand[AnyDType]],
-    args: Sequence[Operand[AnyDType]],
+    constants: Sequence[AnyOperand[AnyDType]],
+    args: Sequence[AnyOperand[AnyDType]],
     resources: Sequence[TensorOperand[TResource]],
     Tresults: Sequence[AnyDTypeLike],
     function: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaLaunch:
-    """`XlaLaunch.create` in the current scope."""
-    return XlaLaunch.create(
-        Scope.current(name), constants, args, resources, Tresults, function
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`results` of `XlaLaunch.create` in the current scope."""
+    if _unknown:
+        raise XlaLaunch._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaLaunch",
+                name,
+                constants,
+                args,
+                resources,
+                "Tresults",
+                as_dtypes(Tresults),
+                "function",
+                function,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaLaunch._call(
+        name,
+        (constants, args, resources),
+        {"Tresults": Tresults, "function": function},
+        fast_path_error,
     )
+    return _result

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
     )
 
@@ -57,7 +67,7 @@ class XlaLaunchV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        args: Sequence[Operand[AnyDType]],
+        args: Sequence[AnyOperand[AnyDType]],
         Tresults: Sequence[AnyDTypeLike],
         constants: Sequence[int],
         resources: Sequence[int],
@@ -76,12 +86,12 @@ class XlaLaunchV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaLaunchV2 = XlaLaunchV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaLaunchV2 = new(XlaLaunchV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.results = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaLaunchV2",
                     None,
                     args,
@@ -95,8 +105,8 @@ class XlaLaunchV2(Op):
                     function,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (args,),
@@ -106,20 +116,54 @@ class XlaLaunchV2(Op):
                 "resources": resources,
                 "function": function,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_launch_v2(
-    args: Sequence[Operand[AnyDType]],
+    args: Sequence[AnyOperand[AnyDType]],
     Tresults: Sequence[AnyDTypeLike],
     constants: Sequence[int],
     resources: Sequence[int],
     function: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaLaunchV2:
-    """`XlaLaunchV2.create` in the current scope."""
-    return XlaLaunchV2.create(
-        Scope.current(name), args, Tresults, constants, resources, function
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`results` of `XlaLaunchV2.create` in the current scope."""
+    if _unknown:
+        raise XlaLaunchV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaLaunchV2",
+                name,
+                args,
+                "Tresults",
+                as_dtypes(Tresults),
+                "constants",
+                constants,
+                "resources",
+                resources,
+                "function",
+                function,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaLaunchV2._call(
+        name,
+        (args,),
+        {
+            "Tresults": Tresults,
+            "constants": constants,
+            "resources": resources,
+            "function": function,
+        },
+        fast_path_error,
     )
+    return _result

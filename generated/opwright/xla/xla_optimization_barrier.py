@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output
 
 __all__ = ["XlaOptimizationBarrier", "xla_optimization_barrier"]
 
@@ -44,7 +54,7 @@ class XlaOptimizationBarrier(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: Sequence[Operand[AnyDType]]
+        scope: Scope, input: Sequence[AnyOperand[AnyDType]]
     ) -> XlaOptimizationBarrier:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -55,21 +65,33 @@ class XlaOptimizationBarrier(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaOptimizationBarrier = XlaOptimizationBarrier()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaOptimizationBarrier = new(XlaOptimizationBarrier)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "XlaOptimizationBarrier", None, input
+                    context[CURRENT], "XlaOptimizationBarrier", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def xla_optimization_barrier(
-    input: Sequence[Operand[AnyDType]], *, name: str | None = None
-) -> XlaOptimizationBarrier:
-    """`XlaOptimizationBarrier.create` in the current scope."""
-    return XlaOptimizationBarrier.create(Scope.current(name), input)
+    input: Sequence[AnyOperand[AnyDType]], *, name: str | None = None, **_unknown: Never
+) -> list[Output[AnyDType]]:
+    """`output` of `XlaOptimizationBarrier.create` in the current scope."""
+    if _unknown:
+        raise XlaOptimizationBarrier._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "XlaOptimizationBarrier", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaOptimizationBarrier._call(name, (input,), {}, fast_path_error)
+    return _result

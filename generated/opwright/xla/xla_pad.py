@@ -5,13 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TIndex, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        SameOperand,
+        TIndex,
+        TType,
+    )
 
 __all__ = ["XlaPad", "xla_pad"]
 
@@ -32,7 +51,7 @@ class XlaPadInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class XlaPad(Op, Generic[T]):
+class XlaPad(TensorOp[T]):
     """TensorFlow's `XlaPad`: `input`, `padding_value`, `padding_low`,
     `padding_high`, `padding_interior` -> `output`.
 
@@ -53,17 +72,14 @@ class XlaPad(Op, Generic[T]):
     def inputs(self) -> XlaPadInputs[T]:
         return XlaPadInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
-        padding_value: Operand[U],
+        input: AnyOperand[U],
+        padding_value: SameAnyOperand[U],
         padding_low: Operand[Uindices],
-        padding_high: Operand[Uindices],
-        padding_interior: Operand[Uindices],
+        padding_high: SameOperand[Uindices],
+        padding_interior: SameOperand[Uindices],
     ) -> XlaPad[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -78,12 +94,12 @@ class XlaPad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaPad[U] = XlaPad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaPad[U] = new(XlaPad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaPad",
                     None,
                     input,
@@ -93,31 +109,51 @@ class XlaPad(Op, Generic[T]):
                     padding_interior,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, padding_value, padding_low, padding_high, padding_interior),
             {},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_pad(
-    input: Operand[U],
-    padding_value: Operand[U],
+    input: AnyOperand[U],
+    padding_value: SameAnyOperand[U],
     padding_low: Operand[Uindices],
-    padding_high: Operand[Uindices],
-    padding_interior: Operand[Uindices],
+    padding_high: SameOperand[Uindices],
+    padding_interior: SameOperand[Uindices],
     *,
     name: str | None = None,
-) -> XlaPad[U]:
-    """`XlaPad.create` in the current scope."""
-    return XlaPad.create(
-        Scope.current(name),
-        input,
-        padding_value,
-        padding_low,
-        padding_high,
-        padding_interior,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaPad.create` in the current scope."""
+    if _unknown:
+        raise XlaPad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaPad",
+                name,
+                input,
+                padding_value,
+                padding_low,
+                padding_high,
+                padding_interior,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaPad._call(
+        name,
+        (input, padding_value, padding_low, padding_high, padding_interior),
+        {},
+        fast_path_error,
     )
+    return _result

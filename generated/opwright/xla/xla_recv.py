@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +47,7 @@ class XlaRecvInputs(OpInputs):
     shape: TensorShape
 
 
-class XlaRecv(Op, Generic[Dtype]):
+class XlaRecv(TensorOp[Dtype]):
     """TensorFlow's `XlaRecv`: no inputs -> `tensor`.
 
     TensorFlow's own text: `XlaRecv.tensorflow_doc()`.
@@ -57,9 +67,6 @@ class XlaRecv(Op, Generic[Dtype]):
     def inputs(self) -> XlaRecvInputs:
         return XlaRecvInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.tensor
-
     @staticmethod
     def create(
         scope: Scope,
@@ -78,12 +85,12 @@ class XlaRecv(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecv[UDtype] = XlaRecv()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaRecv[UDtype] = new(XlaRecv)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.tensor = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRecv",
                     None,
                     "dtype",
@@ -91,25 +98,53 @@ class XlaRecv(Op, Generic[Dtype]):
                     "tensor_name",
                     tensor_name,
                     "shape",
-                    shape,
+                    as_shape(shape),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"dtype": dtype, "tensor_name": tensor_name, "shape": shape},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_recv(
     dtype: type[UDtype] | DTypeLike,
     tensor_name: StringLike,
     shape: ShapeLike,
     *,
     name: str | None = None,
-) -> XlaRecv[UDtype]:
-    """`XlaRecv.create` in the current scope."""
-    return XlaRecv.create(Scope.current(name), dtype, tensor_name, shape)
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`tensor` of `XlaRecv.create` in the current scope."""
+    if _unknown:
+        raise XlaRecv._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaRecv",
+                name,
+                "dtype",
+                as_dtype(dtype),
+                "tensor_name",
+                tensor_name,
+                "shape",
+                as_shape(shape),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRecv._call(
+        name,
+        (),
+        {"dtype": dtype, "tensor_name": tensor_name, "shape": shape},
+        fast_path_error,
+    )
+    return _result

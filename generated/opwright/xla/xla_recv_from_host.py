@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    as_shape,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +47,7 @@ class XlaRecvFromHostInputs(OpInputs):
     key: StringLike
 
 
-class XlaRecvFromHost(Op, Generic[Toutput]):
+class XlaRecvFromHost(TensorOp[Toutput]):
     """TensorFlow's `XlaRecvFromHost`: no inputs -> `output`.
 
     TensorFlow's own text: `XlaRecvFromHost.tensorflow_doc()`.
@@ -57,9 +67,6 @@ class XlaRecvFromHost(Op, Generic[Toutput]):
     def inputs(self) -> XlaRecvFromHostInputs:
         return XlaRecvFromHostInputs(self)
 
-    def as_output(self) -> Output[Toutput]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -78,35 +85,60 @@ class XlaRecvFromHost(Op, Generic[Toutput]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRecvFromHost[Uoutput] = XlaRecvFromHost()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaRecvFromHost[Uoutput] = new(XlaRecvFromHost)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRecvFromHost",
                     None,
                     "Toutput",
                     as_dtype(Toutput),
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "key",
                     key,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (), {"Toutput": Toutput, "shape": shape, "key": key}, refusal
+            scope, (), {"Toutput": Toutput, "shape": shape, "key": key}, fast_path_error
         )
 
 
+@explained
 def xla_recv_from_host(
     Toutput: type[Uoutput] | DTypeLike,
     shape: ShapeLike,
     key: StringLike,
     *,
     name: str | None = None,
-) -> XlaRecvFromHost[Uoutput]:
-    """`XlaRecvFromHost.create` in the current scope."""
-    return XlaRecvFromHost.create(Scope.current(name), Toutput, shape, key)
+    **_unknown: Never,
+) -> Output[Uoutput]:
+    """`output` of `XlaRecvFromHost.create` in the current scope."""
+    if _unknown:
+        raise XlaRecvFromHost._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uoutput]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaRecvFromHost",
+                name,
+                "Toutput",
+                as_dtype(Toutput),
+                "shape",
+                as_shape(shape),
+                "key",
+                key,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRecvFromHost._call(
+        name, (), {"Toutput": Toutput, "shape": shape, "key": key}, fast_path_error
+    )
+    return _result

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         FunctionLike,
         Operand,
         Output,
+        SameOperand,
         TBool,
         TNumber,
     )
@@ -39,7 +49,7 @@ class XlaReduceInputs(OpInputs, Generic[U]):
     reducer: FunctionLike
 
 
-class XlaReduce(Op, Generic[T]):
+class XlaReduce(TensorOp[T]):
     """TensorFlow's `XlaReduce`: `input`, `init_value` -> `output`.
 
     TensorFlow's own text: `XlaReduce.tensorflow_doc()`.
@@ -61,14 +71,11 @@ class XlaReduce(Op, Generic[T]):
     def inputs(self) -> XlaReduceInputs[T]:
         return XlaReduceInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        init_value: Operand[U],
+        init_value: SameOperand[U],
         dimensions_to_reduce: Sequence[int],
         reducer: FunctionLike,
     ) -> XlaReduce[U]:
@@ -84,12 +91,12 @@ class XlaReduce(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaReduce[U] = XlaReduce()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaReduce[U] = new(XlaReduce)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaReduce",
                     None,
                     input,
@@ -100,25 +107,51 @@ class XlaReduce(Op, Generic[T]):
                     reducer,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, init_value),
             {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_reduce(
     input: Operand[U],
-    init_value: Operand[U],
+    init_value: SameOperand[U],
     dimensions_to_reduce: Sequence[int],
     reducer: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaReduce[U]:
-    """`XlaReduce.create` in the current scope."""
-    return XlaReduce.create(
-        Scope.current(name), input, init_value, dimensions_to_reduce, reducer
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaReduce.create` in the current scope."""
+    if _unknown:
+        raise XlaReduce._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaReduce",
+                name,
+                input,
+                init_value,
+                "dimensions_to_reduce",
+                dimensions_to_reduce,
+                "reducer",
+                reducer,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaReduce._call(
+        name,
+        (input, init_value),
+        {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
+        fast_path_error,
     )
+    return _result

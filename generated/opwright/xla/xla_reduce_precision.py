@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["XlaReducePrecision", "xla_reduce_precision"]
 
@@ -28,7 +37,7 @@ class XlaReducePrecisionInputs(OpInputs, Generic[U]):
     mantissa_bits: int
 
 
-class XlaReducePrecision(Op, Generic[T]):
+class XlaReducePrecision(TensorOp[T]):
     """TensorFlow's `XlaReducePrecision`: `operand` -> `output`.
 
     TensorFlow's own text: `XlaReducePrecision.tensorflow_doc()`.
@@ -48,9 +57,6 @@ class XlaReducePrecision(Op, Generic[T]):
     def inputs(self) -> XlaReducePrecisionInputs[T]:
         return XlaReducePrecisionInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, operand: Operand[U], exponent_bits: int, mantissa_bits: int
@@ -66,12 +72,12 @@ class XlaReducePrecision(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaReducePrecision[U] = XlaReducePrecision()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaReducePrecision[U] = new(XlaReducePrecision)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaReducePrecision",
                     None,
                     operand,
@@ -81,24 +87,49 @@ class XlaReducePrecision(Op, Generic[T]):
                     mantissa_bits,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (operand,),
             {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_reduce_precision(
     operand: Operand[U],
     exponent_bits: int,
     mantissa_bits: int,
     *,
     name: str | None = None,
-) -> XlaReducePrecision[U]:
-    """`XlaReducePrecision.create` in the current scope."""
-    return XlaReducePrecision.create(
-        Scope.current(name), operand, exponent_bits, mantissa_bits
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaReducePrecision.create` in the current scope."""
+    if _unknown:
+        raise XlaReducePrecision._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaReducePrecision",
+                name,
+                operand,
+                "exponent_bits",
+                exponent_bits,
+                "mantissa_bits",
+                mantissa_bits,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaReducePrecision._call(
+        name,
+        (operand,),
+        {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits},
+        fast_path_error,
     )
+    return _result

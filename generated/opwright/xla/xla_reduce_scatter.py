@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -43,7 +52,7 @@ class XlaReduceScatterInputs(OpInputs, Generic[U]):
     reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean"]
 
 
-class XlaReduceScatter(Op, Generic[T]):
+class XlaReduceScatter(TensorOp[T]):
     """TensorFlow's `XlaReduceScatter`: `input`, `group_assignment`,
     `scatter_dimension` -> `output`.
 
@@ -63,9 +72,6 @@ class XlaReduceScatter(Op, Generic[T]):
     @property
     def inputs(self) -> XlaReduceScatterInputs[T]:
         return XlaReduceScatterInputs(self)
-
-    def as_output(self) -> Output[T]:
-        return self.output
 
     @staticmethod
     def create(
@@ -87,12 +93,12 @@ class XlaReduceScatter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaReduceScatter[U] = XlaReduceScatter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaReduceScatter[U] = new(XlaReduceScatter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaReduceScatter",
                     None,
                     input,
@@ -102,16 +108,17 @@ class XlaReduceScatter(Op, Generic[T]):
                     reduce_op,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, group_assignment, scatter_dimension),
             {"reduce_op": reduce_op},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_reduce_scatter(
     input: Operand[U],
     group_assignment: Operand[TInt32],
@@ -119,8 +126,32 @@ def xla_reduce_scatter(
     reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean"],
     *,
     name: str | None = None,
-) -> XlaReduceScatter[U]:
-    """`XlaReduceScatter.create` in the current scope."""
-    return XlaReduceScatter.create(
-        Scope.current(name), input, group_assignment, scatter_dimension, reduce_op
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaReduceScatter.create` in the current scope."""
+    if _unknown:
+        raise XlaReduceScatter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaReduceScatter",
+                name,
+                input,
+                group_assignment,
+                scatter_dimension,
+                "reduce_op",
+                reduce_op,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaReduceScatter._call(
+        name,
+        (input, group_assignment, scatter_dimension),
+        {"reduce_op": reduce_op},
+        fast_path_error,
     )
+    return _result

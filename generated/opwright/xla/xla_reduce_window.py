@@ -5,18 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         FunctionLike,
         Operand,
         Output,
+        SameOperand,
         TBool,
         TIndex,
         TNumber,
@@ -44,7 +54,7 @@ class XlaReduceWindowInputs(OpInputs, Generic[U]):
     computation: FunctionLike
 
 
-class XlaReduceWindow(Op, Generic[T]):
+class XlaReduceWindow(TensorOp[T]):
     """TensorFlow's `XlaReduceWindow`: `input`, `init_value`, `window_dimensions`,
     `window_strides`, `base_dilations`, `window_dilations`, `padding` -> `output`.
 
@@ -69,19 +79,16 @@ class XlaReduceWindow(Op, Generic[T]):
     def inputs(self) -> XlaReduceWindowInputs[T]:
         return XlaReduceWindowInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         input: Operand[U],
-        init_value: Operand[U],
+        init_value: SameOperand[U],
         window_dimensions: Operand[Uindices],
-        window_strides: Operand[Uindices],
-        base_dilations: Operand[Uindices],
-        window_dilations: Operand[Uindices],
-        padding: Operand[Uindices],
+        window_strides: SameOperand[Uindices],
+        base_dilations: SameOperand[Uindices],
+        window_dilations: SameOperand[Uindices],
+        padding: SameOperand[Uindices],
         computation: FunctionLike,
     ) -> XlaReduceWindow[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -100,12 +107,12 @@ class XlaReduceWindow(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaReduceWindow[U] = XlaReduceWindow()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaReduceWindow[U] = new(XlaReduceWindow)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaReduceWindow",
                     None,
                     input,
@@ -119,8 +126,8 @@ class XlaReduceWindow(Op, Generic[T]):
                     computation,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -133,31 +140,60 @@ class XlaReduceWindow(Op, Generic[T]):
                 padding,
             ),
             {"computation": computation},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_reduce_window(
     input: Operand[U],
-    init_value: Operand[U],
+    init_value: SameOperand[U],
     window_dimensions: Operand[Uindices],
-    window_strides: Operand[Uindices],
-    base_dilations: Operand[Uindices],
-    window_dilations: Operand[Uindices],
-    padding: Operand[Uindices],
+    window_strides: SameOperand[Uindices],
+    base_dilations: SameOperand[Uindices],
+    window_dilations: SameOperand[Uindices],
+    padding: SameOperand[Uindices],
     computation: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaReduceWindow[U]:
-    """`XlaReduceWindow.create` in the current scope."""
-    return XlaReduceWindow.create(
-        Scope.current(name),
-        input,
-        init_value,
-        window_dimensions,
-        window_strides,
-        base_dilations,
-        window_dilations,
-        padding,
-        computation,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaReduceWindow.create` in the current scope."""
+    if _unknown:
+        raise XlaReduceWindow._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaReduceWindow",
+                name,
+                input,
+                init_value,
+                window_dimensions,
+                window_strides,
+                base_dilations,
+                window_dilations,
+                padding,
+                "computation",
+                computation,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaReduceWindow._call(
+        name,
+        (
+            input,
+            init_value,
+            window_dimensions,
+            window_strides,
+            base_dilations,
+            window_dilations,
+            padding,
+        ),
+        {"computation": computation},
+        fast_path_error,
     )
+    return _result

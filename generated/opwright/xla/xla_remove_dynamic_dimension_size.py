@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt32,
+        TType,
+    )
 
 __all__ = ["XlaRemoveDynamicDimensionSize", "xla_remove_dynamic_dimension_size"]
 
@@ -27,7 +44,7 @@ class XlaRemoveDynamicDimensionSizeInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class XlaRemoveDynamicDimensionSize(Op, Generic[T]):
+class XlaRemoveDynamicDimensionSize(TensorOp[T]):
     """TensorFlow's `XlaRemoveDynamicDimensionSize`: `input`, `dim_index` ->
     `output`.
 
@@ -46,12 +63,9 @@ class XlaRemoveDynamicDimensionSize(Op, Generic[T]):
     def inputs(self) -> XlaRemoveDynamicDimensionSizeInputs[T]:
         return XlaRemoveDynamicDimensionSizeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], dim_index: Operand[TInt32]
+        scope: Scope, input: AnyOperand[U], dim_index: Operand[TInt32]
     ) -> XlaRemoveDynamicDimensionSize[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -63,25 +77,49 @@ class XlaRemoveDynamicDimensionSize(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRemoveDynamicDimensionSize[U] = XlaRemoveDynamicDimensionSize()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaRemoveDynamicDimensionSize[U] = new(XlaRemoveDynamicDimensionSize)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRemoveDynamicDimensionSize",
                     None,
                     input,
                     dim_index,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, dim_index), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, dim_index), {}, fast_path_error)
 
 
+@explained
 def xla_remove_dynamic_dimension_size(
-    input: Operand[U], dim_index: Operand[TInt32], *, name: str | None = None
-) -> XlaRemoveDynamicDimensionSize[U]:
-    """`XlaRemoveDynamicDimensionSize.create` in the current scope."""
-    return XlaRemoveDynamicDimensionSize.create(Scope.current(name), input, dim_index)
+    input: AnyOperand[U],
+    dim_index: Operand[TInt32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaRemoveDynamicDimensionSize.create` in the current scope."""
+    if _unknown:
+        raise XlaRemoveDynamicDimensionSize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaRemoveDynamicDimensionSize",
+                name,
+                input,
+                dim_index,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRemoveDynamicDimensionSize._call(
+        name, (input, dim_index), {}, fast_path_error
+    )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32
+    from opwright_runtime.gencode import Output
 
 __all__ = ["XlaReplicaId", "xla_replica_id"]
 
@@ -19,7 +30,7 @@ class XlaReplicaIdInputs(OpInputs):
     """Inputs and attributes of XlaReplicaId in a graph."""
 
 
-class XlaReplicaId(Op):
+class XlaReplicaId(TensorOp[TInt32]):
     """TensorFlow's `XlaReplicaId`: no inputs -> `id`.
 
     TensorFlow's own text: `XlaReplicaId.tensorflow_doc()`.
@@ -37,9 +48,6 @@ class XlaReplicaId(Op):
     def inputs(self) -> XlaReplicaIdInputs:
         return XlaReplicaIdInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.id
-
     @staticmethod
     def create(scope: Scope) -> XlaReplicaId:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -50,17 +58,29 @@ class XlaReplicaId(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaReplicaId = XlaReplicaId()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.id = execute(context._context, "XlaReplicaId", None)
+        op: XlaReplicaId = new(XlaReplicaId)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.id = execute(context[CURRENT], "XlaReplicaId", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def xla_replica_id(*, name: str | None = None) -> XlaReplicaId:
-    """`XlaReplicaId.create` in the current scope."""
-    return XlaReplicaId.create(Scope.current(name))
+@explained
+def xla_replica_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt32]:
+    """`id` of `XlaReplicaId.create` in the current scope."""
+    if _unknown:
+        raise XlaReplicaId._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "XlaReplicaId", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaReplicaId._call(name, (), {}, fast_path_error)
+    return _result

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TUint64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TUint64,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
         TUint32,
     )
 
-__all__ = ["XlaRngBitGenerator", "xla_rng_bit_generator"]
+__all__ = ["XlaRngBitGenerator", "XlaRngBitGeneratorOutputs", "xla_rng_bit_generator"]
 
 Dtype = TypeVar(
     "Dtype", bound="TInt8 | TIndex | TUint8 | TUint32 | TUint64", default="AnyDType"
@@ -44,6 +54,13 @@ class XlaRngBitGeneratorInputs(OpInputs):
     shape: Output[AnyDType]
     dtype: DType
     Tshape: DType
+
+
+class XlaRngBitGeneratorOutputs(NamedTuple, Generic[Dtype]):
+    """Outputs of XlaRngBitGenerator, as `xla_rng_bit_generator` returns them."""
+
+    output_key: Output[TUint64]
+    output: Output[Dtype]
 
 
 class XlaRngBitGenerator(Op, Generic[Dtype]):
@@ -66,6 +83,7 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
     output_key: Output[TUint64]
     output: Output[Dtype]
     Inputs = XlaRngBitGeneratorInputs
+    Outputs = XlaRngBitGeneratorOutputs
 
     @property
     def inputs(self) -> XlaRngBitGeneratorInputs:
@@ -115,12 +133,12 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaRngBitGenerator[UDtype] = XlaRngBitGenerator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaRngBitGenerator[UDtype] = new(XlaRngBitGenerator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output_key, op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaRngBitGenerator",
                     None,
                     algorithm,
@@ -130,10 +148,10 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (algorithm, initial_state, shape), {"dtype": dtype}, refusal
+            scope, (algorithm, initial_state, shape), {"dtype": dtype}, fast_path_error
         )
 
 
@@ -145,7 +163,7 @@ def xla_rng_bit_generator(
     *,
     dtype: type[TUint64] = TUint64,
     name: str | None = None,
-) -> XlaRngBitGenerator[TUint64]: ...
+) -> XlaRngBitGeneratorOutputs[TUint64]: ...
 
 
 @overload
@@ -156,9 +174,10 @@ def xla_rng_bit_generator(
     *,
     dtype: type[UDtype] | DTypeLike,
     name: str | None = None,
-) -> XlaRngBitGenerator[UDtype]: ...
+) -> XlaRngBitGeneratorOutputs[UDtype]: ...
 
 
+@explained
 def xla_rng_bit_generator(
     algorithm: Operand[TInt32],
     initial_state: Operand[TUint64],
@@ -166,8 +185,31 @@ def xla_rng_bit_generator(
     *,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
-) -> XlaRngBitGenerator[UDtype]:
-    """`XlaRngBitGenerator.create` in the current scope."""
-    return XlaRngBitGenerator.create(
-        Scope.current(name), algorithm, initial_state, shape, dtype=dtype
+    **_unknown: Never,
+) -> XlaRngBitGeneratorOutputs[UDtype]:
+    """The outputs of `XlaRngBitGenerator.create` in the current scope."""
+    if _unknown:
+        raise XlaRngBitGenerator._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaRngBitGeneratorOutputs[UDtype]
+    if executing_eagerly():
+        try:
+            _result = XlaRngBitGeneratorOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaRngBitGenerator",
+                    name,
+                    algorithm,
+                    initial_state,
+                    shape,
+                    "dtype",
+                    as_dtype(dtype),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaRngBitGenerator._call(
+        name, (algorithm, initial_state, shape), {"dtype": dtype}, fast_path_error
     )
+    return _result

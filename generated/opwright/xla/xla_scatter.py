@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         FunctionLike,
         Operand,
         Output,
+        SameOperand,
         StringLike,
         TBool,
         TIndex,
@@ -43,7 +54,7 @@ class XlaScatterInputs(OpInputs, Generic[U]):
     Tindices: DType
 
 
-class XlaScatter(Op, Generic[T]):
+class XlaScatter(TensorOp[T]):
     """TensorFlow's `XlaScatter`: `operand`, `scatter_indices`, `updates` ->
     `output`.
 
@@ -68,15 +79,12 @@ class XlaScatter(Op, Generic[T]):
     def inputs(self) -> XlaScatterInputs[T]:
         return XlaScatterInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         operand: Operand[U],
         scatter_indices: Operand[Uindices],
-        updates: Operand[U],
+        updates: SameOperand[U],
         update_computation: FunctionLike,
         dimension_numbers: StringLike,
         indices_are_sorted: bool,
@@ -95,12 +103,12 @@ class XlaScatter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaScatter[U] = XlaScatter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaScatter[U] = new(XlaScatter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaScatter",
                     None,
                     operand,
@@ -111,11 +119,11 @@ class XlaScatter(Op, Generic[T]):
                     "dimension_numbers",
                     dimension_numbers,
                     "indices_are_sorted",
-                    indices_are_sorted,
+                    flags[indices_are_sorted],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (operand, scatter_indices, updates),
@@ -124,27 +132,54 @@ class XlaScatter(Op, Generic[T]):
                 "dimension_numbers": dimension_numbers,
                 "indices_are_sorted": indices_are_sorted,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_scatter(
     operand: Operand[U],
     scatter_indices: Operand[Uindices],
-    updates: Operand[U],
+    updates: SameOperand[U],
     update_computation: FunctionLike,
     dimension_numbers: StringLike,
     indices_are_sorted: bool,
     *,
     name: str | None = None,
-) -> XlaScatter[U]:
-    """`XlaScatter.create` in the current scope."""
-    return XlaScatter.create(
-        Scope.current(name),
-        operand,
-        scatter_indices,
-        updates,
-        update_computation,
-        dimension_numbers,
-        indices_are_sorted,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaScatter.create` in the current scope."""
+    if _unknown:
+        raise XlaScatter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaScatter",
+                name,
+                operand,
+                scatter_indices,
+                updates,
+                "update_computation",
+                update_computation,
+                "dimension_numbers",
+                dimension_numbers,
+                "indices_are_sorted",
+                flags[indices_are_sorted],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaScatter._call(
+        name,
+        (operand, scatter_indices, updates),
+        {
+            "update_computation": update_computation,
+            "dimension_numbers": dimension_numbers,
+            "indices_are_sorted": indices_are_sorted,
+        },
+        fast_path_error,
     )
+    return _result

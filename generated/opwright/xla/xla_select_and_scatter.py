@@ -5,18 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         FunctionLike,
         Operand,
         Output,
+        SameOperand,
         TIndex,
         TNumber,
     )
@@ -43,7 +53,7 @@ class XlaSelectAndScatterInputs(OpInputs, Generic[U]):
     scatter: FunctionLike
 
 
-class XlaSelectAndScatter(Op, Generic[T]):
+class XlaSelectAndScatter(TensorOp[T]):
     """TensorFlow's `XlaSelectAndScatter`: `operand`, `window_dimensions`,
     `window_strides`, `padding`, `source`, `init_value` -> `output`.
 
@@ -67,18 +77,15 @@ class XlaSelectAndScatter(Op, Generic[T]):
     def inputs(self) -> XlaSelectAndScatterInputs[T]:
         return XlaSelectAndScatterInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
         operand: Operand[U],
         window_dimensions: Operand[Uindices],
-        window_strides: Operand[Uindices],
-        padding: Operand[Uindices],
-        source: Operand[U],
-        init_value: Operand[U],
+        window_strides: SameOperand[Uindices],
+        padding: SameOperand[Uindices],
+        source: SameOperand[U],
+        init_value: SameOperand[U],
         select: FunctionLike,
         scatter: FunctionLike,
     ) -> XlaSelectAndScatter[U]:
@@ -98,12 +105,12 @@ class XlaSelectAndScatter(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSelectAndScatter[U] = XlaSelectAndScatter()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSelectAndScatter[U] = new(XlaSelectAndScatter)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSelectAndScatter",
                     None,
                     operand,
@@ -118,37 +125,59 @@ class XlaSelectAndScatter(Op, Generic[T]):
                     scatter,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (operand, window_dimensions, window_strides, padding, source, init_value),
             {"select": select, "scatter": scatter},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_select_and_scatter(
     operand: Operand[U],
     window_dimensions: Operand[Uindices],
-    window_strides: Operand[Uindices],
-    padding: Operand[Uindices],
-    source: Operand[U],
-    init_value: Operand[U],
+    window_strides: SameOperand[Uindices],
+    padding: SameOperand[Uindices],
+    source: SameOperand[U],
+    init_value: SameOperand[U],
     select: FunctionLike,
     scatter: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaSelectAndScatter[U]:
-    """`XlaSelectAndScatter.create` in the current scope."""
-    return XlaSelectAndScatter.create(
-        Scope.current(name),
-        operand,
-        window_dimensions,
-        window_strides,
-        padding,
-        source,
-        init_value,
-        select,
-        scatter,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaSelectAndScatter.create` in the current scope."""
+    if _unknown:
+        raise XlaSelectAndScatter._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSelectAndScatter",
+                name,
+                operand,
+                window_dimensions,
+                window_strides,
+                padding,
+                source,
+                init_value,
+                "select",
+                select,
+                "scatter",
+                scatter,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSelectAndScatter._call(
+        name,
+        (operand, window_dimensions, window_strides, padding, source, init_value),
+        {"select": select, "scatter": scatter},
+        fast_path_error,
     )
+    return _result

@@ -5,15 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TNumber
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TNumber
 
-__all__ = ["XlaSelfAdjointEig", "xla_self_adjoint_eig"]
+__all__ = ["XlaSelfAdjointEig", "XlaSelfAdjointEigOutputs", "xla_self_adjoint_eig"]
 
 T = TypeVar("T", bound="TNumber", default="AnyDType")
 U = TypeVar("U", bound="TNumber", default="AnyDType")
@@ -27,6 +37,13 @@ class XlaSelfAdjointEigInputs(OpInputs, Generic[U]):
     max_iter: int
     epsilon: float
     T: DType
+
+
+class XlaSelfAdjointEigOutputs(NamedTuple, Generic[T]):
+    """Outputs of XlaSelfAdjointEig, as `xla_self_adjoint_eig` returns them."""
+
+    w: Output[T]
+    v: Output[T]
 
 
 class XlaSelfAdjointEig(Op, Generic[T]):
@@ -47,6 +64,7 @@ class XlaSelfAdjointEig(Op, Generic[T]):
     w: Output[T]
     v: Output[T]
     Inputs = XlaSelfAdjointEigInputs
+    Outputs = XlaSelfAdjointEigOutputs
 
     @property
     def inputs(self) -> XlaSelfAdjointEigInputs[T]:
@@ -68,33 +86,34 @@ class XlaSelfAdjointEig(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSelfAdjointEig[U] = XlaSelfAdjointEig()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSelfAdjointEig[U] = new(XlaSelfAdjointEig)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.w, op.v = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSelfAdjointEig",
                     None,
                     a,
                     "lower",
-                    lower,
+                    flags[lower],
                     "max_iter",
                     max_iter,
                     "epsilon",
                     epsilon,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a,),
             {"lower": lower, "max_iter": max_iter, "epsilon": epsilon},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_self_adjoint_eig(
     a: Operand[U],
     lower: bool,
@@ -102,6 +121,36 @@ def xla_self_adjoint_eig(
     epsilon: float,
     *,
     name: str | None = None,
-) -> XlaSelfAdjointEig[U]:
-    """`XlaSelfAdjointEig.create` in the current scope."""
-    return XlaSelfAdjointEig.create(Scope.current(name), a, lower, max_iter, epsilon)
+    **_unknown: Never,
+) -> XlaSelfAdjointEigOutputs[U]:
+    """The outputs of `XlaSelfAdjointEig.create` in the current scope."""
+    if _unknown:
+        raise XlaSelfAdjointEig._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSelfAdjointEigOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = XlaSelfAdjointEigOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSelfAdjointEig",
+                    name,
+                    a,
+                    "lower",
+                    flags[lower],
+                    "max_iter",
+                    max_iter,
+                    "epsilon",
+                    epsilon,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSelfAdjointEig._call(
+        name,
+        (a,),
+        {"lower": lower, "max_iter": max_iter, "epsilon": epsilon},
+        fast_path_error,
+    )
+    return _result

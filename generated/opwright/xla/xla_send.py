@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
+        Operation,
         Output,
         StringLike,
         TType,
@@ -50,7 +60,7 @@ class XlaSend(Op):
         return XlaSendInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tensor: Operand[U], tensor_name: StringLike) -> XlaSend:
+    def create(scope: Scope, tensor: AnyOperand[U], tensor_name: StringLike) -> XlaSend:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -61,12 +71,12 @@ class XlaSend(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSend = XlaSend()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSend = new(XlaSend)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSend",
                     None,
                     tensor,
@@ -74,13 +84,37 @@ class XlaSend(Op):
                     tensor_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (tensor,), {"tensor_name": tensor_name}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (tensor,), {"tensor_name": tensor_name}, fast_path_error
+        )
 
 
+@explained
 def xla_send(
-    tensor: Operand[U], tensor_name: StringLike, *, name: str | None = None
-) -> XlaSend:
-    """`XlaSend.create` in the current scope."""
-    return XlaSend.create(Scope.current(name), tensor, tensor_name)
+    tensor: AnyOperand[U],
+    tensor_name: StringLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `XlaSend.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise XlaSend._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "XlaSend", name, tensor, "tensor_name", tensor_name
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSend._call(
+        name, (tensor,), {"tensor_name": tensor_name}, fast_path_error
+    )
+    return _result

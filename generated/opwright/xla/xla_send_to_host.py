@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
+        Operation,
         Output,
         StringLike,
         TType,
@@ -50,7 +60,9 @@ class XlaSendToHost(Op):
         return XlaSendToHostInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Uinput], key: StringLike) -> XlaSendToHost:
+    def create(
+        scope: Scope, input: AnyOperand[Uinput], key: StringLike
+    ) -> XlaSendToHost:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -61,19 +73,39 @@ class XlaSendToHost(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSendToHost = XlaSendToHost()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "XlaSendToHost", None, input, "key", key)
+        op: XlaSendToHost = new(XlaSendToHost)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "XlaSendToHost", None, input, "key", key)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"key": key}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"key": key}, fast_path_error)
 
 
+@explained
 def xla_send_to_host(
-    input: Operand[Uinput], key: StringLike, *, name: str | None = None
-) -> XlaSendToHost:
-    """`XlaSendToHost.create` in the current scope."""
-    return XlaSendToHost.create(Scope.current(name), input, key)
+    input: AnyOperand[Uinput],
+    key: StringLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `XlaSendToHost.create` in the
+    current scope.
+    """
+    if _unknown:
+        raise XlaSendToHost._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "XlaSendToHost", name, input, "key", key
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSendToHost._call(name, (input,), {"key": key}, fast_path_error)
+    return _result

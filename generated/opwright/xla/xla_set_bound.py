@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["XlaSetBound", "xla_set_bound"]
 
@@ -22,7 +33,7 @@ class XlaSetBoundInputs(OpInputs):
     bound: Output[TInt32]
 
 
-class XlaSetBound(Op):
+class XlaSetBound(TensorOp[TInt32]):
     """TensorFlow's `XlaSetBound`: `input`, `bound` -> `output`.
 
     TensorFlow's own text: `XlaSetBound.tensorflow_doc()`.
@@ -40,9 +51,6 @@ class XlaSetBound(Op):
     def inputs(self) -> XlaSetBoundInputs:
         return XlaSetBoundInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope, input: Operand[TInt32], bound: Operand[TInt32]
@@ -57,19 +65,35 @@ class XlaSetBound(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSetBound = XlaSetBound()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "XlaSetBound", None, input, bound)
+        op: XlaSetBound = new(XlaSetBound)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "XlaSetBound", None, input, bound)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, bound), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, bound), {}, fast_path_error)
 
 
+@explained
 def xla_set_bound(
-    input: Operand[TInt32], bound: Operand[TInt32], *, name: str | None = None
-) -> XlaSetBound:
-    """`XlaSetBound.create` in the current scope."""
-    return XlaSetBound.create(Scope.current(name), input, bound)
+    input: Operand[TInt32],
+    bound: Operand[TInt32],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`output` of `XlaSetBound.create` in the current scope."""
+    if _unknown:
+        raise XlaSetBound._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "XlaSetBound", name, input, bound)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSetBound._call(name, (input, bound), {}, fast_path_error)
+    return _result

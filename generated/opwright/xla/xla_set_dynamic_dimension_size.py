@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        TInt32,
+        TType,
+    )
 
 __all__ = ["XlaSetDynamicDimensionSize", "xla_set_dynamic_dimension_size"]
 
@@ -28,7 +45,7 @@ class XlaSetDynamicDimensionSizeInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class XlaSetDynamicDimensionSize(Op, Generic[T]):
+class XlaSetDynamicDimensionSize(TensorOp[T]):
     """TensorFlow's `XlaSetDynamicDimensionSize`: `input`, `dim_index`, `size` ->
     `output`.
 
@@ -47,13 +64,10 @@ class XlaSetDynamicDimensionSize(Op, Generic[T]):
     def inputs(self) -> XlaSetDynamicDimensionSizeInputs[T]:
         return XlaSetDynamicDimensionSizeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         dim_index: Operand[TInt32],
         size: Operand[TInt32],
     ) -> XlaSetDynamicDimensionSize[U]:
@@ -68,12 +82,12 @@ class XlaSetDynamicDimensionSize(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSetDynamicDimensionSize[U] = XlaSetDynamicDimensionSize()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSetDynamicDimensionSize[U] = new(XlaSetDynamicDimensionSize)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSetDynamicDimensionSize",
                     None,
                     input,
@@ -81,19 +95,39 @@ class XlaSetDynamicDimensionSize(Op, Generic[T]):
                     size,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, dim_index, size), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, dim_index, size), {}, fast_path_error)
 
 
+@explained
 def xla_set_dynamic_dimension_size(
-    input: Operand[U],
+    input: AnyOperand[U],
     dim_index: Operand[TInt32],
     size: Operand[TInt32],
     *,
     name: str | None = None,
-) -> XlaSetDynamicDimensionSize[U]:
-    """`XlaSetDynamicDimensionSize.create` in the current scope."""
-    return XlaSetDynamicDimensionSize.create(
-        Scope.current(name), input, dim_index, size
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaSetDynamicDimensionSize.create` in the current scope."""
+    if _unknown:
+        raise XlaSetDynamicDimensionSize._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSetDynamicDimensionSize",
+                name,
+                input,
+                dim_index,
+                size,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSetDynamicDimensionSize._call(
+        name, (input, dim_index, size), {}, fast_path_error
     )
+    return _result

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TType,
@@ -39,7 +49,7 @@ class XlaShardingInputs(OpInputs, Generic[U]):
     unspecified_dims: tuple[int, ...]
 
 
-class XlaSharding(Op, Generic[T]):
+class XlaSharding(TensorOp[T]):
     """TensorFlow's `XlaSharding`: `input` -> `output`.
 
     TensorFlow's own text: `XlaSharding.tensorflow_doc()`.
@@ -83,11 +93,8 @@ class XlaSharding(Op, Generic[T]):
     def inputs(self) -> XlaShardingInputs[T]:
         return XlaShardingInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> XlaSharding[U]:
+    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> XlaSharding[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -98,13 +105,13 @@ class XlaSharding(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSharding[U] = XlaSharding()
+        op: XlaSharding[U] = new(XlaSharding)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSharding",
                     None,
                     input,
@@ -114,13 +121,13 @@ class XlaSharding(Op, Generic[T]):
                     opts.unspecified_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"sharding": opts.sharding, "unspecified_dims": opts.unspecified_dims},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -128,18 +135,41 @@ DEFAULTS = XlaSharding.Options()
 MERGE = XlaSharding.Options.merge
 
 
+@explained
 def xla_sharding(
-    input: Operand[U],
+    input: AnyOperand[U],
     *,
-    sharding: StringLike = default(""),
-    unspecified_dims: Sequence[int] = default(()),
+    sharding: StringLike = "",
+    unspecified_dims: Sequence[int] = (),
     name: str | None = None,
-) -> XlaSharding[U]:
-    """`XlaSharding.create` in the current scope, with XlaSharding.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaSharding.create` in the current scope, with
+    XlaSharding.Options as keywords.
     """
-    return XlaSharding.create(
-        Scope.current(name),
-        input,
-        XlaSharding.Options(sharding=sharding, unspecified_dims=unspecified_dims),
+    if _unknown:
+        raise XlaSharding._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSharding",
+                name,
+                input,
+                "sharding",
+                sharding,
+                "unspecified_dims",
+                unspecified_dims,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSharding._call(
+        name,
+        (input,),
+        {"sharding": sharding, "unspecified_dims": unspecified_dims},
+        fast_path_error,
     )
+    return _result

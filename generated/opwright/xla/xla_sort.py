@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
 
 __all__ = ["XlaSort", "xla_sort"]
 
@@ -26,7 +35,7 @@ class XlaSortInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class XlaSort(Op, Generic[T]):
+class XlaSort(TensorOp[T]):
     """TensorFlow's `XlaSort`: `input` -> `output`.
 
     TensorFlow's own text: `XlaSort.tensorflow_doc()`.
@@ -44,11 +53,8 @@ class XlaSort(Op, Generic[T]):
     def inputs(self) -> XlaSortInputs[T]:
         return XlaSortInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> XlaSort[U]:
+    def create(scope: Scope, input: AnyOperand[U]) -> XlaSort[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -58,17 +64,31 @@ class XlaSort(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSort[U] = XlaSort()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "XlaSort", None, input)
+        op: XlaSort[U] = new(XlaSort)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "XlaSort", None, input)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
-def xla_sort(input: Operand[U], *, name: str | None = None) -> XlaSort[U]:
-    """`XlaSort.create` in the current scope."""
-    return XlaSort.create(Scope.current(name), input)
+@explained
+def xla_sort(
+    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`output` of `XlaSort.create` in the current scope."""
+    if _unknown:
+        raise XlaSort._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "XlaSort", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSort._call(name, (input,), {}, fast_path_error)
+    return _result

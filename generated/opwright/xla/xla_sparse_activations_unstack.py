@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TType,
     )
@@ -67,7 +77,7 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
     @staticmethod
     def create(
         scope: Scope,
-        stacked_activations: Operand[UInputDtype],
+        stacked_activations: AnyOperand[UInputDtype],
         num_tables: int,
         sample_counts: Sequence[int],
         features: Sequence[int],
@@ -88,12 +98,12 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseActivationsUnstack[UDtype] = XlaSparseActivationsUnstack()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseActivationsUnstack[UDtype] = new(XlaSparseActivationsUnstack)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.unstacked_activations = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseActivationsUnstack",
                     None,
                     stacked_activations,
@@ -104,13 +114,13 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
                     "features",
                     features,
                     "interleaved",
-                    interleaved,
+                    flags[interleaved],
                     "dtype",
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (stacked_activations,),
@@ -121,12 +131,13 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
                 "interleaved": interleaved,
                 "dtype": dtype,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_activations_unstack(
-    stacked_activations: Operand[UInputDtype],
+    stacked_activations: AnyOperand[UInputDtype],
     num_tables: int,
     sample_counts: Sequence[int],
     features: Sequence[int],
@@ -134,14 +145,46 @@ def xla_sparse_activations_unstack(
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> XlaSparseActivationsUnstack[UDtype]:
-    """`XlaSparseActivationsUnstack.create` in the current scope."""
-    return XlaSparseActivationsUnstack.create(
-        Scope.current(name),
-        stacked_activations,
-        num_tables,
-        sample_counts,
-        features,
-        interleaved,
-        dtype,
+    **_unknown: Never,
+) -> list[Output[UDtype]]:
+    """`unstacked_activations` of `XlaSparseActivationsUnstack.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise XlaSparseActivationsUnstack._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[UDtype]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseActivationsUnstack",
+                name,
+                stacked_activations,
+                "num_tables",
+                num_tables,
+                "sample_counts",
+                sample_counts,
+                "features",
+                features,
+                "interleaved",
+                flags[interleaved],
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseActivationsUnstack._call(
+        name,
+        (stacked_activations,),
+        {
+            "num_tables": num_tables,
+            "sample_counts": sample_counts,
+            "features": features,
+            "interleaved": interleaved,
+            "dtype": dtype,
+        },
+        fast_path_error,
     )
+    return _result

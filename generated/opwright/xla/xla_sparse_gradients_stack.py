@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TType,
     )
@@ -40,7 +50,7 @@ class XlaSparseGradientsStackInputs(OpInputs):
     dtype: DType
 
 
-class XlaSparseGradientsStack(Op, Generic[Dtype]):
+class XlaSparseGradientsStack(TensorOp[Dtype]):
     """TensorFlow's `XlaSparseGradientsStack`: `unstacked_gradients` ->
     `stacked_gradients`.
 
@@ -62,13 +72,10 @@ class XlaSparseGradientsStack(Op, Generic[Dtype]):
     def inputs(self) -> XlaSparseGradientsStackInputs:
         return XlaSparseGradientsStackInputs(self)
 
-    def as_output(self) -> Output[Dtype]:
-        return self.stacked_gradients
-
     @staticmethod
     def create(
         scope: Scope,
-        unstacked_gradients: Sequence[Operand[UInputDtype]],
+        unstacked_gradients: Sequence[AnyOperand[UInputDtype]],
         interleaved: bool,
         dtype: type[UDtype] | DTypeLike,
     ) -> XlaSparseGradientsStack[UDtype]:
@@ -83,39 +90,64 @@ class XlaSparseGradientsStack(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSparseGradientsStack[UDtype] = XlaSparseGradientsStack()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSparseGradientsStack[UDtype] = new(XlaSparseGradientsStack)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.stacked_gradients = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSparseGradientsStack",
                     None,
                     unstacked_gradients,
                     "interleaved",
-                    interleaved,
+                    flags[interleaved],
                     "dtype",
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (unstacked_gradients,),
             {"interleaved": interleaved, "dtype": dtype},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_sparse_gradients_stack(
-    unstacked_gradients: Sequence[Operand[UInputDtype]],
+    unstacked_gradients: Sequence[AnyOperand[UInputDtype]],
     interleaved: bool,
     dtype: type[UDtype] | DTypeLike,
     *,
     name: str | None = None,
-) -> XlaSparseGradientsStack[UDtype]:
-    """`XlaSparseGradientsStack.create` in the current scope."""
-    return XlaSparseGradientsStack.create(
-        Scope.current(name), unstacked_gradients, interleaved, dtype
+    **_unknown: Never,
+) -> Output[UDtype]:
+    """`stacked_gradients` of `XlaSparseGradientsStack.create` in the current scope."""
+    if _unknown:
+        raise XlaSparseGradientsStack._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[UDtype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSparseGradientsStack",
+                name,
+                unstacked_gradients,
+                "interleaved",
+                flags[interleaved],
+                "dtype",
+                as_dtype(dtype),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSparseGradientsStack._call(
+        name,
+        (unstacked_gradients,),
+        {"interleaved": interleaved, "dtype": dtype},
+        fast_path_error,
     )
+    return _result

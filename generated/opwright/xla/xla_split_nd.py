@@ -5,16 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["XlaSplitND", "xla_split_nd"]
@@ -74,7 +84,7 @@ class XlaSplitND(Op, Generic[T]):
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         N: int,
         num_splits: Sequence[int],
         *options: Options,
@@ -91,13 +101,13 @@ class XlaSplitND(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSplitND[U] = XlaSplitND()
+        op: XlaSplitND[U] = new(XlaSplitND)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSplitND",
                     None,
                     input,
@@ -109,13 +119,13 @@ class XlaSplitND(Op, Generic[T]):
                     opts.paddings,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
             {"N": N, "num_splits": num_splits, "paddings": opts.paddings},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -123,15 +133,44 @@ DEFAULTS = XlaSplitND.Options()
 MERGE = XlaSplitND.Options.merge
 
 
+@explained
 def xla_split_nd(
-    input: Operand[U],
+    input: AnyOperand[U],
     N: int,
     num_splits: Sequence[int],
     *,
-    paddings: Sequence[int] = default(()),
+    paddings: Sequence[int] = (),
     name: str | None = None,
-) -> XlaSplitND[U]:
-    """`XlaSplitND.create` in the current scope, with XlaSplitND.Options as keywords."""
-    return XlaSplitND.create(
-        Scope.current(name), input, N, num_splits, XlaSplitND.Options(paddings=paddings)
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`outputs` of `XlaSplitND.create` in the current scope, with XlaSplitND.Options
+    as keywords.
+    """
+    if _unknown:
+        raise XlaSplitND._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSplitND",
+                name,
+                input,
+                "N",
+                N,
+                "num_splits",
+                num_splits,
+                "paddings",
+                paddings,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSplitND._call(
+        name,
+        (input,),
+        {"N": N, "num_splits": num_splits, "paddings": paddings},
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         StringLike,
         TType,
@@ -40,7 +50,7 @@ class XlaSpmdFullToShardShapeInputs(OpInputs, Generic[U]):
     unspecified_dims: tuple[int, ...]
 
 
-class XlaSpmdFullToShardShape(Op, Generic[T]):
+class XlaSpmdFullToShardShape(TensorOp[T]):
     """TensorFlow's `XlaSpmdFullToShardShape`: `input` -> `output`.
 
     TensorFlow's own text: `XlaSpmdFullToShardShape.tensorflow_doc()`.
@@ -84,12 +94,12 @@ class XlaSpmdFullToShardShape(Op, Generic[T]):
     def inputs(self) -> XlaSpmdFullToShardShapeInputs[T]:
         return XlaSpmdFullToShardShapeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], manual_sharding: StringLike, *options: Options
+        scope: Scope,
+        input: AnyOperand[U],
+        manual_sharding: StringLike,
+        *options: Options,
     ) -> XlaSpmdFullToShardShape[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -102,13 +112,13 @@ class XlaSpmdFullToShardShape(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSpmdFullToShardShape[U] = XlaSpmdFullToShardShape()
+        op: XlaSpmdFullToShardShape[U] = new(XlaSpmdFullToShardShape)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSpmdFullToShardShape",
                     None,
                     input,
@@ -120,8 +130,8 @@ class XlaSpmdFullToShardShape(Op, Generic[T]):
                     opts.unspecified_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -130,7 +140,7 @@ class XlaSpmdFullToShardShape(Op, Generic[T]):
                 "dim": opts.dim,
                 "unspecified_dims": opts.unspecified_dims,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -138,20 +148,48 @@ DEFAULTS = XlaSpmdFullToShardShape.Options()
 MERGE = XlaSpmdFullToShardShape.Options.merge
 
 
+@explained
 def xla_spmd_full_to_shard_shape(
-    input: Operand[U],
+    input: AnyOperand[U],
     manual_sharding: StringLike,
     *,
-    dim: int = default(-1),
-    unspecified_dims: Sequence[int] = default(()),
+    dim: int = -1,
+    unspecified_dims: Sequence[int] = (),
     name: str | None = None,
-) -> XlaSpmdFullToShardShape[U]:
-    """`XlaSpmdFullToShardShape.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaSpmdFullToShardShape.create` in the current scope, with
     XlaSpmdFullToShardShape.Options as keywords.
     """
-    return XlaSpmdFullToShardShape.create(
-        Scope.current(name),
-        input,
-        manual_sharding,
-        XlaSpmdFullToShardShape.Options(dim=dim, unspecified_dims=unspecified_dims),
+    if _unknown:
+        raise XlaSpmdFullToShardShape._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSpmdFullToShardShape",
+                name,
+                input,
+                "manual_sharding",
+                manual_sharding,
+                "dim",
+                dim,
+                "unspecified_dims",
+                unspecified_dims,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSpmdFullToShardShape._call(
+        name,
+        (input,),
+        {
+            "manual_sharding": manual_sharding,
+            "dim": dim,
+            "unspecified_dims": unspecified_dims,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         ShapeLike,
         StringLike,
@@ -43,7 +54,7 @@ class XlaSpmdShardToFullShapeInputs(OpInputs, Generic[U]):
     unspecified_dims: tuple[int, ...]
 
 
-class XlaSpmdShardToFullShape(Op, Generic[T]):
+class XlaSpmdShardToFullShape(TensorOp[T]):
     """TensorFlow's `XlaSpmdShardToFullShape`: `input` -> `output`.
 
     TensorFlow's own text: `XlaSpmdShardToFullShape.tensorflow_doc()`.
@@ -87,13 +98,10 @@ class XlaSpmdShardToFullShape(Op, Generic[T]):
     def inputs(self) -> XlaSpmdShardToFullShapeInputs[T]:
         return XlaSpmdShardToFullShapeInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
-        input: Operand[U],
+        input: AnyOperand[U],
         manual_sharding: StringLike,
         full_shape: ShapeLike,
         *options: Options,
@@ -110,28 +118,28 @@ class XlaSpmdShardToFullShape(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSpmdShardToFullShape[U] = XlaSpmdShardToFullShape()
+        op: XlaSpmdShardToFullShape[U] = new(XlaSpmdShardToFullShape)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSpmdShardToFullShape",
                     None,
                     input,
                     "manual_sharding",
                     manual_sharding,
                     "full_shape",
-                    full_shape,
+                    as_shape(full_shape),
                     "dim",
                     opts.dim,
                     "unspecified_dims",
                     opts.unspecified_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input,),
@@ -141,7 +149,7 @@ class XlaSpmdShardToFullShape(Op, Generic[T]):
                 "dim": opts.dim,
                 "unspecified_dims": opts.unspecified_dims,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -149,22 +157,52 @@ DEFAULTS = XlaSpmdShardToFullShape.Options()
 MERGE = XlaSpmdShardToFullShape.Options.merge
 
 
+@explained
 def xla_spmd_shard_to_full_shape(
-    input: Operand[U],
+    input: AnyOperand[U],
     manual_sharding: StringLike,
     full_shape: ShapeLike,
     *,
-    dim: int = default(-1),
-    unspecified_dims: Sequence[int] = default(()),
+    dim: int = -1,
+    unspecified_dims: Sequence[int] = (),
     name: str | None = None,
-) -> XlaSpmdShardToFullShape[U]:
-    """`XlaSpmdShardToFullShape.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `XlaSpmdShardToFullShape.create` in the current scope, with
     XlaSpmdShardToFullShape.Options as keywords.
     """
-    return XlaSpmdShardToFullShape.create(
-        Scope.current(name),
-        input,
-        manual_sharding,
-        full_shape,
-        XlaSpmdShardToFullShape.Options(dim=dim, unspecified_dims=unspecified_dims),
+    if _unknown:
+        raise XlaSpmdShardToFullShape._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaSpmdShardToFullShape",
+                name,
+                input,
+                "manual_sharding",
+                manual_sharding,
+                "full_shape",
+                as_shape(full_shape),
+                "dim",
+                dim,
+                "unspecified_dims",
+                unspecified_dims,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSpmdShardToFullShape._call(
+        name,
+        (input,),
+        {
+            "manual_sharding": manual_sharding,
+            "full_shape": full_shape,
+            "dim": dim,
+            "unspecified_dims": unspecified_dims,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
         TNumber,
     )
 
-__all__ = ["XlaSvd", "xla_svd"]
+__all__ = ["XlaSvd", "XlaSvdOutputs", "xla_svd"]
 
 T = TypeVar("T", bound="TNumber", default="AnyDType")
 U = TypeVar("U", bound="TNumber", default="AnyDType")
@@ -34,6 +43,14 @@ class XlaSvdInputs(OpInputs, Generic[U]):
     epsilon: float
     precision_config: StringLike
     T: DType
+
+
+class XlaSvdOutputs(NamedTuple, Generic[T]):
+    """Outputs of XlaSvd, as `xla_svd` returns them."""
+
+    s: Output[T]
+    u: Output[T]
+    v: Output[T]
 
 
 class XlaSvd(Op, Generic[T]):
@@ -56,6 +73,7 @@ class XlaSvd(Op, Generic[T]):
     u: Output[T]
     v: Output[T]
     Inputs = XlaSvdInputs
+    Outputs = XlaSvdOutputs
 
     @property
     def inputs(self) -> XlaSvdInputs[T]:
@@ -81,12 +99,12 @@ class XlaSvd(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaSvd[U] = XlaSvd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaSvd[U] = new(XlaSvd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.s, op.u, op.v = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaSvd",
                     None,
                     a,
@@ -98,8 +116,8 @@ class XlaSvd(Op, Generic[T]):
                     precision_config,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a,),
@@ -108,10 +126,11 @@ class XlaSvd(Op, Generic[T]):
                 "epsilon": epsilon,
                 "precision_config": precision_config,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_svd(
     a: Operand[U],
     max_iter: int,
@@ -119,6 +138,40 @@ def xla_svd(
     precision_config: StringLike,
     *,
     name: str | None = None,
-) -> XlaSvd[U]:
-    """`XlaSvd.create` in the current scope."""
-    return XlaSvd.create(Scope.current(name), a, max_iter, epsilon, precision_config)
+    **_unknown: Never,
+) -> XlaSvdOutputs[U]:
+    """The outputs of `XlaSvd.create` in the current scope."""
+    if _unknown:
+        raise XlaSvd._unknown(_unknown)
+    fast_path_error = None
+    _result: XlaSvdOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = XlaSvdOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "XlaSvd",
+                    name,
+                    a,
+                    "max_iter",
+                    max_iter,
+                    "epsilon",
+                    epsilon,
+                    "precision_config",
+                    precision_config,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaSvd._call(
+        name,
+        (a,),
+        {
+            "max_iter": max_iter,
+            "epsilon": epsilon,
+            "precision_config": precision_config,
+        },
+        fast_path_error,
+    )
+    return _result

@@ -5,20 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         FunctionLike,
         Operand,
         Output,
+        SameOperand,
         TBool,
         TNumber,
     )
@@ -66,7 +76,7 @@ class XlaVariadicReduce(Op, Generic[T]):
     def create(
         scope: Scope,
         input: Sequence[Operand[U]],
-        init_value: Sequence[Operand[U]],
+        init_value: Sequence[SameOperand[U]],
         dimensions_to_reduce: Sequence[int],
         reducer: FunctionLike,
     ) -> XlaVariadicReduce[U]:
@@ -82,12 +92,12 @@ class XlaVariadicReduce(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaVariadicReduce[U] = XlaVariadicReduce()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaVariadicReduce[U] = new(XlaVariadicReduce)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaVariadicReduce",
                     None,
                     input,
@@ -98,25 +108,51 @@ class XlaVariadicReduce(Op, Generic[T]):
                     reducer,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input, init_value),
             {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_variadic_reduce(
     input: Sequence[Operand[U]],
-    init_value: Sequence[Operand[U]],
+    init_value: Sequence[SameOperand[U]],
     dimensions_to_reduce: Sequence[int],
     reducer: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaVariadicReduce[U]:
-    """`XlaVariadicReduce.create` in the current scope."""
-    return XlaVariadicReduce.create(
-        Scope.current(name), input, init_value, dimensions_to_reduce, reducer
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`output` of `XlaVariadicReduce.create` in the current scope."""
+    if _unknown:
+        raise XlaVariadicReduce._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaVariadicReduce",
+                name,
+                input,
+                init_value,
+                "dimensions_to_reduce",
+                dimensions_to_reduce,
+                "reducer",
+                reducer,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaVariadicReduce._call(
+        name,
+        (input, init_value),
+        {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, FunctionLike, Operand, Output
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        FunctionLike,
+        Output,
+    )
 
 __all__ = ["XlaVariadicReduceV2", "xla_variadic_reduce_v2"]
 
@@ -48,8 +64,8 @@ class XlaVariadicReduceV2(Op):
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[AnyDType]],
-        init_values: Sequence[Operand[AnyDType]],
+        inputs: Sequence[AnyOperand[AnyDType]],
+        init_values: Sequence[AnyOperand[AnyDType]],
         dimensions_to_reduce: Sequence[int],
         reducer: FunctionLike,
     ) -> XlaVariadicReduceV2:
@@ -65,12 +81,12 @@ class XlaVariadicReduceV2(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaVariadicReduceV2 = XlaVariadicReduceV2()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaVariadicReduceV2 = new(XlaVariadicReduceV2)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaVariadicReduceV2",
                     None,
                     inputs,
@@ -81,25 +97,51 @@ class XlaVariadicReduceV2(Op):
                     reducer,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, init_values),
             {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_variadic_reduce_v2(
-    inputs: Sequence[Operand[AnyDType]],
-    init_values: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
+    init_values: Sequence[AnyOperand[AnyDType]],
     dimensions_to_reduce: Sequence[int],
     reducer: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaVariadicReduceV2:
-    """`XlaVariadicReduceV2.create` in the current scope."""
-    return XlaVariadicReduceV2.create(
-        Scope.current(name), inputs, init_values, dimensions_to_reduce, reducer
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`outputs` of `XlaVariadicReduceV2.create` in the current scope."""
+    if _unknown:
+        raise XlaVariadicReduceV2._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaVariadicReduceV2",
+                name,
+                inputs,
+                init_values,
+                "dimensions_to_reduce",
+                dimensions_to_reduce,
+                "reducer",
+                reducer,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaVariadicReduceV2._call(
+        name,
+        (inputs, init_values),
+        {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
+        fast_path_error,
     )
+    return _result

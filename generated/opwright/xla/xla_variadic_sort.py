@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -55,7 +67,7 @@ class XlaVariadicSort(Op):
     @staticmethod
     def create(
         scope: Scope,
-        inputs: Sequence[Operand[AnyDType]],
+        inputs: Sequence[AnyOperand[AnyDType]],
         dimension: Operand[TInt32],
         comparator: FunctionLike,
         is_stable: bool,
@@ -72,12 +84,12 @@ class XlaVariadicSort(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaVariadicSort = XlaVariadicSort()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaVariadicSort = new(XlaVariadicSort)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaVariadicSort",
                     None,
                     inputs,
@@ -85,28 +97,54 @@ class XlaVariadicSort(Op):
                     "comparator",
                     comparator,
                     "is_stable",
-                    is_stable,
+                    flags[is_stable],
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (inputs, dimension),
             {"comparator": comparator, "is_stable": is_stable},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def xla_variadic_sort(
-    inputs: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
     dimension: Operand[TInt32],
     comparator: FunctionLike,
     is_stable: bool,
     *,
     name: str | None = None,
-) -> XlaVariadicSort:
-    """`XlaVariadicSort.create` in the current scope."""
-    return XlaVariadicSort.create(
-        Scope.current(name), inputs, dimension, comparator, is_stable
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`outputs` of `XlaVariadicSort.create` in the current scope."""
+    if _unknown:
+        raise XlaVariadicSort._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "XlaVariadicSort",
+                name,
+                inputs,
+                dimension,
+                "comparator",
+                comparator,
+                "is_stable",
+                flags[is_stable],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaVariadicSort._call(
+        name,
+        (inputs, dimension),
+        {"comparator": comparator, "is_stable": is_stable},
+        fast_path_error,
     )
+    return _result

@@ -5,14 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, FunctionLike, Operand, Output
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        FunctionLike,
+        Output,
+    )
 
 __all__ = ["XlaWhile", "xla_while"]
 
@@ -49,7 +65,7 @@ class XlaWhile(Op):
     @staticmethod
     def create(
         scope: Scope,
-        input: Sequence[Operand[AnyDType]],
+        input: Sequence[AnyOperand[AnyDType]],
         cond: FunctionLike,
         body: FunctionLike,
     ) -> XlaWhile:
@@ -64,12 +80,12 @@ class XlaWhile(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: XlaWhile = XlaWhile()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: XlaWhile = new(XlaWhile)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "XlaWhile",
                     None,
                     input,
@@ -79,17 +95,34 @@ class XlaWhile(Op):
                     body,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {"cond": cond, "body": body}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {"cond": cond, "body": body}, fast_path_error)
 
 
+@explained
 def xla_while(
-    input: Sequence[Operand[AnyDType]],
+    input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,
     body: FunctionLike,
     *,
     name: str | None = None,
-) -> XlaWhile:
-    """`XlaWhile.create` in the current scope."""
-    return XlaWhile.create(Scope.current(name), input, cond, body)
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `XlaWhile.create` in the current scope."""
+    if _unknown:
+        raise XlaWhile._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "XlaWhile", name, input, "cond", cond, "body", body
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = XlaWhile._call(
+        name, (input,), {"cond": cond, "body": body}, fast_path_error
+    )
+    return _result

@@ -1,5 +1,6 @@
 """TPU embeddings on any machine: configurations, optimizers, a strategy."""
 
+from opwright_runtime._internals import TPUEmbeddingConfiguration
 from opwright_runtime.embedding.configuration import (
     DynamicLearningRate,
     EmbeddingConfig,
@@ -16,8 +17,12 @@ from opwright_runtime.embedding.optimizers import (
     ProximalYogi,
     RMSProp,
 )
+from opwright_runtime.embedding.steps import (
+    drop_embedding_batches,
+    embedding_step,
+    embedding_step_count,
+)
 from opwright_runtime.embedding.strategy import software_strategy
-from opwright_runtime.internals import TPUEmbeddingConfiguration
 
 __all__ = [
     "Adadelta",
@@ -33,5 +38,8 @@ __all__ = [
     "ProximalYogi",
     "RMSProp",
     "TPUEmbeddingConfiguration",
+    "drop_embedding_batches",
+    "embedding_step",
+    "embedding_step_count",
     "software_strategy",
 ]

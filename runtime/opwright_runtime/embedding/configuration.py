@@ -15,13 +15,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from opwright_runtime.embedding.optimizers import OptimizerLike, Rate
-from opwright_runtime.errors import OpAttrError, in_words, refused
-from opwright_runtime.internals import (
+from opwright_runtime._internals import (
     OptimizerDynamicInput,
     TPUEmbeddingConfiguration,
     embedding_optimizer,
 )
+from opwright_runtime.embedding.optimizers import OptimizerLike, Rate
+from opwright_runtime.errors import OpAttrError, bad_argument, in_words
 
 DynamicLearningRate = OptimizerDynamicInput
 """A learning rate that SendTPUEmbeddingGradients is given anew each step, by `tag`.
@@ -29,7 +29,7 @@ DynamicLearningRate = OptimizerDynamicInput
 TensorFlow 2.21 calls the message `OptimizerDynamicInput`.
 """
 
-_refused = partial(refused, OpAttrError, "ConfigureTPUEmbedding")
+_refused = partial(bad_argument, OpAttrError, "ConfigureTPUEmbedding")
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 _NO_FEATURES = " where there are no features"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict
 import tensorflow as tf
 from typing_extensions import Unpack
 
-from opwright_runtime.internals import embedding_optimizer, gen_tpu_ops
+from opwright_runtime._internals import embedding_optimizer, gen_tpu_ops
 
 Rate: TypeAlias = Callable[[], Any]
 """A function that says, each step, what the learning rate is: a number or a tensor."""

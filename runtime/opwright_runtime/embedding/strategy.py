@@ -8,11 +8,16 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_runtime import native
-from opwright_runtime.internals import (
+from opwright_runtime._internals import (
     TPUHardwareFeature,
     distribute_lib,
     one_device,
     tpu_strategy,
+)
+from opwright_runtime.embedding.steps import (
+    drop_batches_of_failed_step,
+    embedding_step,
+    in_embedding_step,
 )
 
 # What TPUEmbedding takes for the only core. There is no such device: its ops are placed
@@ -60,21 +65,34 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
     ) -> Any:
         """Calls `fn` in a replica's context, on the CPU.
 
+        Eagerly it is one step. When `fn` raises, batches that are enqueued are dropped,
+        and so are those that were received without sending their gradients; where that
+        is more than a step has, the next op is refused and says so. Within
+        `embedding_step` only what belongs to the step is dropped.
+
         Args:
             fn: what to call; a `tf.function` traces as it does elsewhere.
             args: its arguments.
             kwargs: its keyword arguments.
             options: taken, and of no effect: they are about XLA.
         """
-        return distribute_lib.Strategy.run(self, fn, args, kwargs, options)
+        if tf.inside_function() or in_embedding_step():
+            return distribute_lib.Strategy.run(self, fn, args, kwargs, options)
+        try:
+            with embedding_step():
+                return distribute_lib.Strategy.run(self, fn, args, kwargs, options)
+        except BaseException:
+            drop_batches_of_failed_step()
+            raise
 
 
 def software_strategy() -> SoftwareTPUStrategy:
     """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
 
     It stands where `tf.distribute.TPUStrategy(resolver)` stands, and the program stays
-    as it is. Like initialising a TPU system, making one clears what was configured: a
-    `TPUEmbedding` made before does not run any more, another can be made.
+    as it is. Like initialising a TPU system, making one clears what was configured:
+    another `TPUEmbedding` is made under it. One made before must not be used any more:
+    it has no tables, or, configured alike, those of the other.
 
     Raises:
         NativeLibraryError: the native kernels are not built.

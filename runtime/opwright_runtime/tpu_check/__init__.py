@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opwright_runtime.tpu_check.report import (
+from opwright_runtime.tpu_check.findings import (
     CHIPS,
     Argument,
     Blocker,
     Compilation,
-    Report,
     TpuCheckError,
 )
+from opwright_runtime.tpu_check.report import Report
 
 __all__ = [
     "CHIPS",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from opwright_runtime.tpu_check.report import CHIPS, Compilation, TpuCheckError
+from opwright_runtime.tpu_check.findings import CHIPS, Compilation, TpuCheckError
 
 # For a machine without a TPU, and for one whose TPU is in use: ask no metadata server,
 # take no lock, leave no log files, and never start the device.

@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from opwright_runtime.internals import compiler_ir, function_types
+from opwright_runtime._internals import compiler_ir, function_types
 from opwright_runtime.kernels import kernels
-from opwright_runtime.tpu_check.report import Argument, Blocker, TpuCheckError
+from opwright_runtime.tpu_check.findings import Argument, Blocker, TpuCheckError
 
 # Dtypes that XLA has no values of.
 _FOREIGN = (tf.string, tf.variant, tf.resource)

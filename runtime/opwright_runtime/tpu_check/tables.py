@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opwright_runtime.tpu_check.report import CHIPS, Blocker, Compilation, Report
+from opwright_runtime.tpu_check.findings import CHIPS, Blocker, Compilation, Findings
 
 # Files and pipes get what reads well in them; the rows below fit.
 WIDTH = 100
@@ -18,7 +18,7 @@ WIDTH = 100
 _SHOWN = 8
 
 
-def text(report: Report) -> str:
+def text(report: Findings) -> str:
     """The report as plain text."""
     file = StringIO()
     Console(file=file, width=WIDTH, color_system=None).print(render(report))
@@ -26,12 +26,12 @@ def text(report: Report) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def render(report: Report) -> RenderableType:
+def render(report: Findings) -> RenderableType:
     """The report for a console of rich's."""
     return Group(*_parts(report))
 
 
-def _parts(report: Report) -> Iterator[RenderableType]:
+def _parts(report: Findings) -> Iterator[RenderableType]:
     refused = [each.chip for each in report.compilations if not each.compiles]
     if report.blockers:
         verdict, style = "does not compile for TPU", "red"
@@ -58,7 +58,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
             yield Text.assemble((each.chip, "bold"), ": ", each.error.strip())
 
 
-def _arguments(report: Report) -> Table:
+def _arguments(report: Findings) -> Table:
     table = _table()
     table.add_column("argument", overflow="fold")
     table.add_column("kind")

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from odd_ops.args import (
     OddListOutput,
+    OddRef,
     odd_counts,
     odd_inferred,
     odd_list_output,
@@ -56,15 +57,12 @@ from odd_ops.names import (
     iterator,
     lambda_,
     odd_collisions,
-    odd_members,
     odd_reserved,
     unpack,
 )
 from odd_ops.names.spaces import AddonsOddSpace, addons_odd_space
 
-from opwright_runtime.errors import OpError
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, TInt32, TInt64, TString
+from opwright_runtime.api import OpError, Scope, TFloat32, TInt32, TInt64, TString
 
 tf.load_library(os.environ["ODD_OPS_LIBRARY"])
 
@@ -119,7 +117,7 @@ def test_the_package_knows_its_ops() -> None:
 
 
 def test_lists(run: Run) -> None:
-    assert said(run(lambda: odd_lists().said)) == {
+    assert said(run(lambda: odd_lists())) == {
         "ints": "[1, -2]",
         "floats": "[]",
         "bools": "[true]",
@@ -135,7 +133,7 @@ def test_lists(run: Run) -> None:
                 strings=[b"\xff", "é"],
                 types=[TInt64, "half", tf.bool],
                 shapes=[[], tf.TensorShape([None, 3]), None],
-            ).said
+            )
         )
     )
     assert given["ints"] == "[]"
@@ -151,7 +149,7 @@ def test_required(run_built: Run) -> None:
             lambda: odd_required(
                 *(2, 0.5, True, "text", TString, [None, 2], [[1, 2]], [7], [TInt32]),
                 last=9,
-            ).said
+            )
         )
     )
     assert attrs.pop("value").startswith("Tensor<type: int32 shape: [1,2]")
@@ -173,19 +171,19 @@ def test_functions(run: Run) -> None:
         tf.TensorSpec([], tf.float32)
     )
     name = concrete.name.decode()
-    assert name in said(run(lambda: odd_function(concrete).said))["f"]
-    attrs = said(run(lambda: odd_functions([concrete, concrete]).said))
+    assert name in said(run(lambda: odd_function(concrete)))["f"]
+    attrs = said(run(lambda: odd_functions([concrete, concrete])))
     assert attrs["branches"].count(name) == 2
     assert attrs["spare"] == "[]"
 
 
 def test_tensors(run: Run, run_built: Run) -> None:
-    np.testing.assert_array_equal(run(lambda: odd_tensors().output), [[1], [-2]])
-    assert run_built(lambda: odd_tensors(value=np.int32(7)).output) == 7
+    np.testing.assert_array_equal(run(lambda: odd_tensors()), [[1], [-2]])
+    assert run_built(lambda: odd_tensors(value=np.int32(7))) == 7
 
 
 def test_tensor_lists(run_built: Run) -> None:
-    attrs = said(run_built(lambda: odd_tensor_lists([1.5, np.zeros(2, np.int8)]).said))
+    attrs = said(run_built(lambda: odd_tensor_lists([1.5, np.zeros(2, np.int8)])))
     assert "type: float shape: [] values: 1.5" in attrs["must"]
     assert "type: int8 shape: [2] values: 0 0" in attrs["must"]
     assert attrs["may"] == "[]"
@@ -200,12 +198,12 @@ def test_tensors_as_attrs_in_eager_execution() -> None:
 
 
 def test_shapes(run: Run) -> None:
-    assert said(run(lambda: odd_shapes().said)) == {
+    assert said(run(lambda: odd_shapes())) == {
         "unknown": "<unknown>",
         "scalar": "[]",
         "matrix": "[?,2]",
     }
-    assert said(run(lambda: odd_shapes(unknown=[], scalar=None).said)) == {
+    assert said(run(lambda: odd_shapes(unknown=[], scalar=None))) == {
         "unknown": "[]",
         "scalar": "<unknown>",
         "matrix": "[?,2]",
@@ -213,7 +211,7 @@ def test_shapes(run: Run) -> None:
 
 
 def test_numbers(run: Run) -> None:
-    assert said(run(lambda: odd_numbers().said)) == {
+    assert said(run(lambda: odd_numbers())) == {
         "high": "inf",
         "low": "-inf",
         "tenth": "0.1",
@@ -229,7 +227,7 @@ def test_texts(run: Run) -> None:
         "empty": "",
         "yes": "no",
     }
-    assert said(run(lambda: odd_texts().said)) == {
+    assert said(run(lambda: odd_texts())) == {
         "quotes": r'"it\'s \"so\""',
         "escapes": r'"C:\\new\n\ttab"',
         "empty": '""',
@@ -238,19 +236,19 @@ def test_texts(run: Run) -> None:
 
 
 def test_enums(run: Run) -> None:
-    attrs = said(run(lambda: odd_enums("b c", modes=["y", "y"]).said))
+    attrs = said(run(lambda: odd_enums("b c", modes=["y", "y"])))
     assert attrs == {"must": '"b c"', "mode": '"good"', "modes": '["y", "y"]'}
     with pytest.raises(OpError, match=r"OddEnums.*must.*'c'"):
-        run(lambda: odd_enums("c").said)
+        run(lambda: odd_enums("c"))
     with pytest.raises(OpError, match=r"modes.*'z'"):
         OddEnums.Options(modes=["x", "z"])
 
 
 def test_minimum(run: Run) -> None:
-    attrs = said(run(lambda: odd_minimum(2, width=-1, sizes=(1, 2, 3)).said))
+    attrs = said(run(lambda: odd_minimum(2, width=-1, sizes=(1, 2, 3))))
     assert attrs == {"depth": "2", "width": "-1", "sizes": "[1, 2, 3]"}
     with pytest.raises(OpError, match="depth must be at least 2, not 1"):
-        run(lambda: odd_minimum(1).said)
+        run(lambda: odd_minimum(1))
     with pytest.raises(OpError, match=r"sizes"):
         OddMinimum.Options(sizes=[1])
 
@@ -269,7 +267,7 @@ def test_nothing() -> None:
 
 
 def test_no_input(run: Run) -> None:
-    assert run(lambda: odd_no_input().output) == 0
+    assert run(lambda: odd_no_input()) == 0
     assert tf.abs(odd_no_input()) == 0
 
 
@@ -278,16 +276,17 @@ def test_ref() -> None:
         odd_ref(tf.Variable(1.0), 2.0)
     with tf.Graph().as_default():
         variable = tf.compat.v1.get_variable("v", initializer=1.0, use_resource=False)
-        op = odd_ref(variable._ref(), 2.0)
+        assert odd_ref(variable._ref(), 2.0).dtype == tf.dtypes.float32._as_ref
+        op = OddRef.create(Scope.current(), variable._ref(), 2.0)
         assert op.output_ref.dtype == tf.dtypes.float32._as_ref
         assert op.inputs.value.dtype == tf.float32
 
 
 def test_inferred_attrs_that_have_a_default(run: Run) -> None:
     """The default does not stand in the way of what the inputs are."""
-    assert run(lambda: odd_inferred(np.int32(3), [1.0, 2.0]).y) == 3
-    assert run(lambda: odd_inferred(tf.constant(3), []).y).dtype == np.int32
-    assert run(lambda: odd_inferred(1.5, []).y) == 1.5
+    assert run(lambda: odd_inferred(np.int32(3), [1.0, 2.0])) == 3
+    assert run(lambda: odd_inferred(tf.constant(3), [])).dtype == np.int32
+    assert run(lambda: odd_inferred(1.5, [])) == 1.5
 
 
 def test_counts(run: Run) -> None:
@@ -307,7 +306,7 @@ def test_counts(run: Run) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_list_output(run: Run, count: int) -> None:
-    outputs = run(lambda: odd_list_output(count).outputs)
+    outputs = run(lambda: odd_list_output(count))
     assert isinstance(outputs, list)
     assert outputs == [0.0] * count
     assert not hasattr(OddListOutput, "as_output")
@@ -355,8 +354,8 @@ def test_two_dtypes(run: Run) -> None:
 
 
 def test_a_dtype_that_no_output_has(run: Run) -> None:
-    assert said(run(lambda: odd_silent_dtype().said)) == {"dtype": "DT_FLOAT"}
-    given = run(lambda: odd_silent_dtype(dtype=TInt32).said)
+    assert said(run(lambda: odd_silent_dtype())) == {"dtype": "DT_FLOAT"}
+    given = run(lambda: odd_silent_dtype(dtype=TInt32))
     assert said(given) == {"dtype": "DT_INT32"}
 
 
@@ -370,10 +369,10 @@ def test_reserved_words(run: Run) -> None:
 
     assert tuple(run(make)) == (1.0, 2.0)
     with tf.Graph().as_default():
-        op = odd_reserved(1.0, 2.0, 3)
-        view = OddReserved.from_operation(op.op).inputs
+        operation = odd_reserved(1.0, 2.0, 3).is_.op
+        view = OddReserved.from_operation(operation).inputs
         assert (view.class_, view.def_) == (3, 0)
-        assert view.in_ is op.op.inputs[0]
+        assert view.in_ is operation.inputs[0]
         assert view.attribute_names() == ("class", "def")
     with pytest.raises(OpError, match="class_"):
         odd_reserved(1.0, 2.0, "x")
@@ -410,17 +409,18 @@ def test_options_named_as_members(run: Run) -> None:
     assert attrs["as_dict"] == attrs["merge"] == "false"
     assert attrs["int"] == '"str"'
     with tf.Graph().as_default():
-        view = odd_members(explicit_=False).inputs
+        given = OddMembers.Options(explicit_=False)
+        view = OddMembers.create(Scope.current(), given).inputs
         assert (view.explicit_, view.as_dict_, view.int_) == (False, True, "int")
         assert "attribute_names" in view.attribute_names()
 
 
 def test_ops_named_as_names_of_typing(run: Run) -> None:
-    assert run(lambda: any([[True], [False]], 0).output) == [True]
-    assert run(lambda: unpack([[1, 2], [3, 4]], 2, axis=1).output)[1].tolist() == [2, 4]
-    handle = iterator("shared", "", [TInt32], [[]]).handle
+    assert run(lambda: any([[True], [False]], 0)) == [True]
+    assert run(lambda: unpack([[1, 2], [3, 4]], 2, axis=1))[1].tolist() == [2, 4]
+    handle = iterator("shared", "", [TInt32], [[]])
     assert handle.dtype == tf.resource
-    assert run(lambda: lambda_(2.5).y) == 2.5
+    assert run(lambda: lambda_(2.5)) == 2.5
 
 
 def test_an_op_named_as_a_keyword(run: Run) -> None:
@@ -432,26 +432,24 @@ def test_an_op_named_as_a_keyword(run: Run) -> None:
     ]
     for condition, expected in ((True, 2.0), (False, -2.0)):
         (result,) = run(
-            lambda condition=condition: if_(
-                condition, [2.0], [TFloat32], *branches
-            ).output
+            lambda condition=condition: if_(condition, [2.0], [TFloat32], *branches)
         )
         assert result == expected
 
 
 def test_namespaces(run: Run) -> None:
-    assert run(lambda: addons_odd_space(1.5).y) == 1.5
+    assert run(lambda: addons_odd_space(1.5)) == 1.5
     with tf.Graph().as_default():
         op = AddonsOddSpace.create(Scope.current("mine"), 1.5)
         assert op.op.type == "Addons>OddSpace"
-        assert repr(op) == "<Addons>OddSpace 'mine'>"
+        assert repr(op).startswith("<Addons>OddSpace 'mine:0' ")
 
 
 # What is written about an op.
 
 
 def test_prose(run: Run) -> None:
-    assert run(lambda: odd_prose(1.0, gain=2.0).y) == 1.0
+    assert run(lambda: odd_prose(1.0, gain=2.0)) == 1.0
     assert "C:\\new\\table" in (OddProse.__doc__ or "")
     assert 'three """ in its docs' in (OddProse.__doc__ or "")
     assert "    y = x * gain ** {gain}      # {{ not" in (OddProse.__doc__ or "")
@@ -460,4 +458,4 @@ def test_prose(run: Run) -> None:
 def test_deprecated(run: Run) -> None:
     """Refused where a graph is as new as today's TensorFlow."""
     with pytest.raises(OpError, match=r"OddDeprecated.*version 7"):
-        run(lambda: odd_deprecated(1.0).y)
+        run(lambda: odd_deprecated(1.0))

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 from my_ops.audio import AddonsGain, Mix, addons_gain, mix
 
-from opwright_runtime.errors import OpUnknownError
-from opwright_runtime.scope import Scope
+from opwright_runtime.api import OpUnknownError, Scope
 
 assert my_ops.op_names() == ["Addons>Gain", "Mix"]
 assert my_ops.op_class("Addons>Gain") is AddonsGain
@@ -25,15 +24,15 @@ tf.load_op_library(sys.argv[1])
 
 signal = tf.constant([1.0, -2.0])
 quiet = AddonsGain.Options(gain=0.5)
-assert addons_gain(signal).louder.numpy().tolist() == [2.0, -4.0]
+assert addons_gain(signal).numpy().tolist() == [2.0, -4.0]
 assert AddonsGain.create(Scope.current(), signal, quiet).louder[1] == -1.0
 assert tf.abs(mix([[1.0, 2.0], signal]))[0] == 2.0
-assert mix([np.float64(1), np.float64(2)]).mix.dtype == tf.float64
+assert mix([np.float64(1), np.float64(2)]).dtype == tf.float64
 
 
 @tf.function
 def mixed(x: tf.Tensor) -> tf.Tensor:
-    return mix([addons_gain(x, gain=3.0), x]).mix
+    return mix([addons_gain(x, gain=3.0), x])
 
 
 assert mixed(signal).numpy().tolist() == [4.0, -8.0]

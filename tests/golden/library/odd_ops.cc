@@ -108,10 +108,7 @@ REGISTER_OP("OddRequired")
     .SetShapeFn(ScalarShape);
 CPU_KERNEL("OddRequired", SayAttrs);
 
-REGISTER_OP("OddFunction")
-    .Output("said: string")
-    .Attr("f: func")
-    .SetShapeFn(ScalarShape);
+REGISTER_OP("OddFunction").Output("said: string").Attr("f: func").SetShapeFn(ScalarShape);
 CPU_KERNEL("OddFunction", SayAttrs);
 
 REGISTER_OP("OddFunctions")
@@ -219,9 +216,7 @@ REGISTER_OP("OddCounts")
     .Attr("T: type");
 CPU_KERNEL("OddCounts", PassOn);
 
-REGISTER_OP("OddListOutput")
-    .Output("outputs: count * float")
-    .Attr("count: int >= 0");
+REGISTER_OP("OddListOutput").Output("outputs: count * float").Attr("count: int >= 0");
 CPU_KERNEL("OddListOutput", PassOn);
 
 REGISTER_OP("OddMixed")

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "device.h"
+#include "on_cpu/device.h"
 
 namespace opwright {
 namespace on_cpu {

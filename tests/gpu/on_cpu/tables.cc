@@ -1,2 +1,2 @@
 // The host's part of the backend; launch.h is the one beside this file.
-#include "cuda/tables.cu"
+#include "embedding/cuda/tables.cu"

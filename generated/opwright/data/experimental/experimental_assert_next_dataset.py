@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -37,7 +48,7 @@ class ExperimentalAssertNextDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalAssertNextDataset(Op):
+class ExperimentalAssertNextDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalAssertNextDataset`: `input_dataset`,
     `transformations` -> `handle`.
 
@@ -56,14 +67,11 @@ class ExperimentalAssertNextDataset(Op):
     def inputs(self) -> ExperimentalAssertNextDatasetInputs:
         return ExperimentalAssertNextDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        transformations: Operand[TString],
+        transformations: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> ExperimentalAssertNextDataset:
@@ -79,12 +87,12 @@ class ExperimentalAssertNextDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalAssertNextDataset = ExperimentalAssertNextDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalAssertNextDataset = new(ExperimentalAssertNextDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalAssertNextDataset",
                     None,
                     input_dataset,
@@ -92,28 +100,54 @@ class ExperimentalAssertNextDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, transformations),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_assert_next_dataset(
     input_dataset: TensorOperand[TVariant],
-    transformations: Operand[TString],
+    transformations: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalAssertNextDataset:
-    """`ExperimentalAssertNextDataset.create` in the current scope."""
-    return ExperimentalAssertNextDataset.create(
-        Scope.current(name), input_dataset, transformations, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalAssertNextDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalAssertNextDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalAssertNextDataset",
+                name,
+                input_dataset,
+                transformations,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalAssertNextDataset._call(
+        name,
+        (input_dataset, transformations),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

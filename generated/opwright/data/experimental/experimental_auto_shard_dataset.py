@@ -5,23 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +53,7 @@ class ExperimentalAutoShardDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalAutoShardDataset(Op):
+class ExperimentalAutoShardDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalAutoShardDataset`: `input_dataset`, `num_workers`,
     `index` -> `handle`.
 
@@ -80,9 +92,6 @@ class ExperimentalAutoShardDataset(Op):
     def inputs(self) -> ExperimentalAutoShardDatasetInputs:
         return ExperimentalAutoShardDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -107,13 +116,13 @@ class ExperimentalAutoShardDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalAutoShardDataset = ExperimentalAutoShardDataset()
+        op: ExperimentalAutoShardDataset = new(ExperimentalAutoShardDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalAutoShardDataset",
                     None,
                     input_dataset,
@@ -124,11 +133,11 @@ class ExperimentalAutoShardDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_workers, index),
@@ -137,7 +146,7 @@ class ExperimentalAutoShardDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -145,6 +154,7 @@ DEFAULTS = ExperimentalAutoShardDataset.Options()
 MERGE = ExperimentalAutoShardDataset.Options.merge
 
 
+@explained
 def experimental_auto_shard_dataset(
     input_dataset: TensorOperand[TVariant],
     num_workers: Operand[TInt64],
@@ -152,18 +162,44 @@ def experimental_auto_shard_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    auto_shard_policy: int = default(0),
+    auto_shard_policy: int = 0,
     name: str | None = None,
-) -> ExperimentalAutoShardDataset:
-    """`ExperimentalAutoShardDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalAutoShardDataset.create` in the current scope, with
     ExperimentalAutoShardDataset.Options as keywords.
     """
-    return ExperimentalAutoShardDataset.create(
-        Scope.current(name),
-        input_dataset,
-        num_workers,
-        index,
-        output_types,
-        output_shapes,
-        ExperimentalAutoShardDataset.Options(auto_shard_policy=auto_shard_policy),
+    if _unknown:
+        raise ExperimentalAutoShardDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalAutoShardDataset",
+                name,
+                input_dataset,
+                num_workers,
+                index,
+                "auto_shard_policy",
+                auto_shard_policy,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalAutoShardDataset._call(
+        name,
+        (input_dataset, num_workers, index),
+        {
+            "auto_shard_policy": auto_shard_policy,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +51,7 @@ class ExperimentalBytesProducedStatsDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalBytesProducedStatsDataset(Op):
+class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalBytesProducedStatsDataset`: `input_dataset`, `tag`
     -> `handle`.
 
@@ -59,14 +70,11 @@ class ExperimentalBytesProducedStatsDataset(Op):
     def inputs(self) -> ExperimentalBytesProducedStatsDatasetInputs:
         return ExperimentalBytesProducedStatsDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        tag: Operand[TString],
+        tag: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> ExperimentalBytesProducedStatsDataset:
@@ -82,14 +90,14 @@ class ExperimentalBytesProducedStatsDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalBytesProducedStatsDataset = (
-            ExperimentalBytesProducedStatsDataset()
+        op: ExperimentalBytesProducedStatsDataset = new(
+            ExperimentalBytesProducedStatsDataset
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalBytesProducedStatsDataset",
                     None,
                     input_dataset,
@@ -97,28 +105,56 @@ class ExperimentalBytesProducedStatsDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, tag),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_bytes_produced_stats_dataset(
     input_dataset: TensorOperand[TVariant],
-    tag: Operand[TString],
+    tag: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalBytesProducedStatsDataset:
-    """`ExperimentalBytesProducedStatsDataset.create` in the current scope."""
-    return ExperimentalBytesProducedStatsDataset.create(
-        Scope.current(name), input_dataset, tag, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalBytesProducedStatsDataset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExperimentalBytesProducedStatsDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalBytesProducedStatsDataset",
+                name,
+                input_dataset,
+                tag,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalBytesProducedStatsDataset._call(
+        name,
+        (input_dataset, tag),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

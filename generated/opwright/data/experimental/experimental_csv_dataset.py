@@ -5,23 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TBool,
         TInt64,
         TString,
-        TVariant,
         TensorShape,
     )
 
@@ -44,7 +57,7 @@ class ExperimentalCSVDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalCSVDataset(Op):
+class ExperimentalCSVDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalCSVDataset`: `filenames`, `compression_type`,
     `buffer_size`, `header`, `field_delim`, `use_quote_delim`, `na_value`,
     `select_cols`, `record_defaults` -> `handle`.
@@ -66,21 +79,18 @@ class ExperimentalCSVDataset(Op):
     def inputs(self) -> ExperimentalCSVDatasetInputs:
         return ExperimentalCSVDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        filenames: Operand[TString],
-        compression_type: Operand[TString],
+        filenames: StringOperand,
+        compression_type: StringOperand,
         buffer_size: Operand[TInt64],
         header: Operand[TBool],
-        field_delim: Operand[TString],
+        field_delim: StringOperand,
         use_quote_delim: Operand[TBool],
-        na_value: Operand[TString],
+        na_value: StringOperand,
         select_cols: Operand[TInt64],
-        record_defaults: Sequence[Operand[AnyDType]],
+        record_defaults: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
     ) -> ExperimentalCSVDataset:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -101,12 +111,12 @@ class ExperimentalCSVDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalCSVDataset = ExperimentalCSVDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalCSVDataset = new(ExperimentalCSVDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalCSVDataset",
                     None,
                     filenames,
@@ -119,11 +129,11 @@ class ExperimentalCSVDataset(Op):
                     select_cols,
                     record_defaults,
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -138,35 +148,66 @@ class ExperimentalCSVDataset(Op):
                 record_defaults,
             ),
             {"output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_csv_dataset(
-    filenames: Operand[TString],
-    compression_type: Operand[TString],
+    filenames: StringOperand,
+    compression_type: StringOperand,
     buffer_size: Operand[TInt64],
     header: Operand[TBool],
-    field_delim: Operand[TString],
+    field_delim: StringOperand,
     use_quote_delim: Operand[TBool],
-    na_value: Operand[TString],
+    na_value: StringOperand,
     select_cols: Operand[TInt64],
-    record_defaults: Sequence[Operand[AnyDType]],
+    record_defaults: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalCSVDataset:
-    """`ExperimentalCSVDataset.create` in the current scope."""
-    return ExperimentalCSVDataset.create(
-        Scope.current(name),
-        filenames,
-        compression_type,
-        buffer_size,
-        header,
-        field_delim,
-        use_quote_delim,
-        na_value,
-        select_cols,
-        record_defaults,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalCSVDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalCSVDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalCSVDataset",
+                name,
+                filenames,
+                compression_type,
+                buffer_size,
+                header,
+                field_delim,
+                use_quote_delim,
+                na_value,
+                select_cols,
+                record_defaults,
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalCSVDataset._call(
+        name,
+        (
+            filenames,
+            compression_type,
+            buffer_size,
+            header,
+            field_delim,
+            use_quote_delim,
+            na_value,
+            select_cols,
+            record_defaults,
+        ),
+        {"output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt64,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt64, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TVariant, TensorOperand
 
 __all__ = ["ExperimentalDatasetCardinality", "experimental_dataset_cardinality"]
 
@@ -21,7 +32,7 @@ class ExperimentalDatasetCardinalityInputs(OpInputs):
     input_dataset: Output[TVariant]
 
 
-class ExperimentalDatasetCardinality(Op):
+class ExperimentalDatasetCardinality(TensorOp[TInt64]):
     """TensorFlow's `ExperimentalDatasetCardinality`: `input_dataset` ->
     `cardinality`.
 
@@ -40,9 +51,6 @@ class ExperimentalDatasetCardinality(Op):
     def inputs(self) -> ExperimentalDatasetCardinalityInputs:
         return ExperimentalDatasetCardinalityInputs(self)
 
-    def as_output(self) -> Output[TInt64]:
-        return self.cardinality
-
     @staticmethod
     def create(
         scope: Scope, input_dataset: TensorOperand[TVariant]
@@ -56,24 +64,43 @@ class ExperimentalDatasetCardinality(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalDatasetCardinality = ExperimentalDatasetCardinality()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalDatasetCardinality = new(ExperimentalDatasetCardinality)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.cardinality = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalDatasetCardinality",
                     None,
                     input_dataset,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input_dataset,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input_dataset,), {}, fast_path_error)
 
 
+@explained
 def experimental_dataset_cardinality(
-    input_dataset: TensorOperand[TVariant], *, name: str | None = None
-) -> ExperimentalDatasetCardinality:
-    """`ExperimentalDatasetCardinality.create` in the current scope."""
-    return ExperimentalDatasetCardinality.create(Scope.current(name), input_dataset)
+    input_dataset: TensorOperand[TVariant],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt64]:
+    """`cardinality` of `ExperimentalDatasetCardinality.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalDatasetCardinality._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt64]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ExperimentalDatasetCardinality", name, input_dataset
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalDatasetCardinality._call(
+        name, (input_dataset,), {}, fast_path_error
+    )
+    return _result

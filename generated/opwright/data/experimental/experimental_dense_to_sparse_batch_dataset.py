@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -41,7 +52,7 @@ class ExperimentalDenseToSparseBatchDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalDenseToSparseBatchDataset(Op):
+class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalDenseToSparseBatchDataset`: `input_dataset`,
     `batch_size`, `row_shape` -> `handle`.
 
@@ -59,9 +70,6 @@ class ExperimentalDenseToSparseBatchDataset(Op):
     @property
     def inputs(self) -> ExperimentalDenseToSparseBatchDatasetInputs:
         return ExperimentalDenseToSparseBatchDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -85,14 +93,14 @@ class ExperimentalDenseToSparseBatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalDenseToSparseBatchDataset = (
-            ExperimentalDenseToSparseBatchDataset()
+        op: ExperimentalDenseToSparseBatchDataset = new(
+            ExperimentalDenseToSparseBatchDataset
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalDenseToSparseBatchDataset",
                     None,
                     input_dataset,
@@ -101,19 +109,20 @@ class ExperimentalDenseToSparseBatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, batch_size, row_shape),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_dense_to_sparse_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],
@@ -122,13 +131,36 @@ def experimental_dense_to_sparse_batch_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalDenseToSparseBatchDataset:
-    """`ExperimentalDenseToSparseBatchDataset.create` in the current scope."""
-    return ExperimentalDenseToSparseBatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        batch_size,
-        row_shape,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalDenseToSparseBatchDataset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExperimentalDenseToSparseBatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalDenseToSparseBatchDataset",
+                name,
+                input_dataset,
+                batch_size,
+                row_shape,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalDenseToSparseBatchDataset._call(
+        name,
+        (input_dataset, batch_size, row_shape),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

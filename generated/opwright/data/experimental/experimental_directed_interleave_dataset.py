@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +50,7 @@ class ExperimentalDirectedInterleaveDatasetInputs(OpInputs):
     N: int
 
 
-class ExperimentalDirectedInterleaveDataset(Op):
+class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalDirectedInterleaveDataset`:
     `selector_input_dataset`, `data_input_datasets` -> `handle`.
 
@@ -57,9 +68,6 @@ class ExperimentalDirectedInterleaveDataset(Op):
     @property
     def inputs(self) -> ExperimentalDirectedInterleaveDatasetInputs:
         return ExperimentalDirectedInterleaveDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -81,14 +89,14 @@ class ExperimentalDirectedInterleaveDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalDirectedInterleaveDataset = (
-            ExperimentalDirectedInterleaveDataset()
+        op: ExperimentalDirectedInterleaveDataset = new(
+            ExperimentalDirectedInterleaveDataset
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalDirectedInterleaveDataset",
                     None,
                     selector_input_dataset,
@@ -96,19 +104,20 @@ class ExperimentalDirectedInterleaveDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (selector_input_dataset, data_input_datasets),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_directed_interleave_dataset(
     selector_input_dataset: TensorOperand[TVariant],
     data_input_datasets: Sequence[TensorOperand[TVariant]],
@@ -116,12 +125,35 @@ def experimental_directed_interleave_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalDirectedInterleaveDataset:
-    """`ExperimentalDirectedInterleaveDataset.create` in the current scope."""
-    return ExperimentalDirectedInterleaveDataset.create(
-        Scope.current(name),
-        selector_input_dataset,
-        data_input_datasets,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalDirectedInterleaveDataset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExperimentalDirectedInterleaveDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalDirectedInterleaveDataset",
+                name,
+                selector_input_dataset,
+                data_input_datasets,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalDirectedInterleaveDataset._call(
+        name,
+        (selector_input_dataset, data_input_datasets),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -46,7 +57,7 @@ class ExperimentalGroupByWindowDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalGroupByWindowDataset(Op):
+class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalGroupByWindowDataset`: `input_dataset`,
     `key_func_other_arguments`, `reduce_func_other_arguments`,
     `window_size_func_other_arguments` -> `handle`.
@@ -66,16 +77,13 @@ class ExperimentalGroupByWindowDataset(Op):
     def inputs(self) -> ExperimentalGroupByWindowDatasetInputs:
         return ExperimentalGroupByWindowDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        key_func_other_arguments: Sequence[Operand[AnyDType]],
-        reduce_func_other_arguments: Sequence[Operand[AnyDType]],
-        window_size_func_other_arguments: Sequence[Operand[AnyDType]],
+        key_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+        reduce_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+        window_size_func_other_arguments: Sequence[AnyOperand[AnyDType]],
         key_func: FunctionLike,
         reduce_func: FunctionLike,
         window_size_func: FunctionLike,
@@ -101,12 +109,12 @@ class ExperimentalGroupByWindowDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalGroupByWindowDataset = ExperimentalGroupByWindowDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalGroupByWindowDataset = new(ExperimentalGroupByWindowDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalGroupByWindowDataset",
                     None,
                     input_dataset,
@@ -122,11 +130,11 @@ class ExperimentalGroupByWindowDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -142,15 +150,16 @@ class ExperimentalGroupByWindowDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_group_by_window_dataset(
     input_dataset: TensorOperand[TVariant],
-    key_func_other_arguments: Sequence[Operand[AnyDType]],
-    reduce_func_other_arguments: Sequence[Operand[AnyDType]],
-    window_size_func_other_arguments: Sequence[Operand[AnyDType]],
+    key_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+    reduce_func_other_arguments: Sequence[AnyOperand[AnyDType]],
+    window_size_func_other_arguments: Sequence[AnyOperand[AnyDType]],
     key_func: FunctionLike,
     reduce_func: FunctionLike,
     window_size_func: FunctionLike,
@@ -158,17 +167,52 @@ def experimental_group_by_window_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalGroupByWindowDataset:
-    """`ExperimentalGroupByWindowDataset.create` in the current scope."""
-    return ExperimentalGroupByWindowDataset.create(
-        Scope.current(name),
-        input_dataset,
-        key_func_other_arguments,
-        reduce_func_other_arguments,
-        window_size_func_other_arguments,
-        key_func,
-        reduce_func,
-        window_size_func,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalGroupByWindowDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalGroupByWindowDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalGroupByWindowDataset",
+                name,
+                input_dataset,
+                key_func_other_arguments,
+                reduce_func_other_arguments,
+                window_size_func_other_arguments,
+                "key_func",
+                key_func,
+                "reduce_func",
+                reduce_func,
+                "window_size_func",
+                window_size_func,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalGroupByWindowDataset._call(
+        name,
+        (
+            input_dataset,
+            key_func_other_arguments,
+            reduce_func_other_arguments,
+            window_size_func_other_arguments,
+        ),
+        {
+            "key_func": key_func,
+            "reduce_func": reduce_func,
+            "window_size_func": window_size_func,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -37,7 +50,7 @@ class ExperimentalIgnoreErrorsDatasetInputs(OpInputs):
     log_warning: bool
 
 
-class ExperimentalIgnoreErrorsDataset(Op):
+class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalIgnoreErrorsDataset`: `input_dataset` -> `handle`.
 
     TensorFlow's own text: `ExperimentalIgnoreErrorsDataset.tensorflow_doc()`.
@@ -75,9 +88,6 @@ class ExperimentalIgnoreErrorsDataset(Op):
     def inputs(self) -> ExperimentalIgnoreErrorsDatasetInputs:
         return ExperimentalIgnoreErrorsDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -98,26 +108,26 @@ class ExperimentalIgnoreErrorsDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalIgnoreErrorsDataset = ExperimentalIgnoreErrorsDataset()
+        op: ExperimentalIgnoreErrorsDataset = new(ExperimentalIgnoreErrorsDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalIgnoreErrorsDataset",
                     None,
                     input_dataset,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "log_warning",
                     opts.log_warning,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
@@ -126,7 +136,7 @@ class ExperimentalIgnoreErrorsDataset(Op):
                 "output_shapes": output_shapes,
                 "log_warning": opts.log_warning,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -134,21 +144,48 @@ DEFAULTS = ExperimentalIgnoreErrorsDataset.Options()
 MERGE = ExperimentalIgnoreErrorsDataset.Options.merge
 
 
+@explained
 def experimental_ignore_errors_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    log_warning: bool = default(False),
+    log_warning: bool = False,
     name: str | None = None,
-) -> ExperimentalIgnoreErrorsDataset:
-    """`ExperimentalIgnoreErrorsDataset.create` in the current scope, with
-    ExperimentalIgnoreErrorsDataset.Options as keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalIgnoreErrorsDataset.create` in the current scope,
+    with ExperimentalIgnoreErrorsDataset.Options as keywords.
     """
-    return ExperimentalIgnoreErrorsDataset.create(
-        Scope.current(name),
-        input_dataset,
-        output_types,
-        output_shapes,
-        ExperimentalIgnoreErrorsDataset.Options(log_warning=log_warning),
+    if _unknown:
+        raise ExperimentalIgnoreErrorsDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalIgnoreErrorsDataset",
+                name,
+                input_dataset,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "log_warning",
+                flags[log_warning],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalIgnoreErrorsDataset._call(
+        name,
+        (input_dataset,),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "log_warning": log_warning,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = ["ExperimentalIteratorGetDevice", "experimental_iterator_get_device"]
 
@@ -21,7 +32,7 @@ class ExperimentalIteratorGetDeviceInputs(OpInputs):
     resource: Output[TResource]
 
 
-class ExperimentalIteratorGetDevice(Op):
+class ExperimentalIteratorGetDevice(TensorOp[TString]):
     """TensorFlow's `ExperimentalIteratorGetDevice`: `resource` -> `device`.
 
     TensorFlow's own text: `ExperimentalIteratorGetDevice.tensorflow_doc()`.
@@ -29,20 +40,20 @@ class ExperimentalIteratorGetDevice(Op):
     Stateful.
 
     Attributes:
-        device: string.
+        device_: string.
     """
 
     OP_NAME = "ExperimentalIteratorGetDevice"
-    __slots__ = ("device",)
-    device: Output[TString]
+    PYTHON_NAMES = {
+        "device": "device_",
+    }
+    __slots__ = ("device_",)
+    device_: Output[TString]
     Inputs = ExperimentalIteratorGetDeviceInputs
 
     @property
     def inputs(self) -> ExperimentalIteratorGetDeviceInputs:
         return ExperimentalIteratorGetDeviceInputs(self)
-
-    def as_output(self) -> Output[TString]:
-        return self.device
 
     @staticmethod
     def create(
@@ -57,21 +68,37 @@ class ExperimentalIteratorGetDevice(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalIteratorGetDevice = ExperimentalIteratorGetDevice()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.device = execute(
-                    context._context, "ExperimentalIteratorGetDevice", None, resource
+        op: ExperimentalIteratorGetDevice = new(ExperimentalIteratorGetDevice)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.device_ = execute(
+                    context[CURRENT], "ExperimentalIteratorGetDevice", None, resource
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (resource,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (resource,), {}, fast_path_error)
 
 
+@explained
 def experimental_iterator_get_device(
-    resource: TensorOperand[TResource], *, name: str | None = None
-) -> ExperimentalIteratorGetDevice:
-    """`ExperimentalIteratorGetDevice.create` in the current scope."""
-    return ExperimentalIteratorGetDevice.create(Scope.current(name), resource)
+    resource: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`device_` of `ExperimentalIteratorGetDevice.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalIteratorGetDevice._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ExperimentalIteratorGetDevice", name, resource
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalIteratorGetDevice._call(
+        name, (resource,), {}, fast_path_error
+    )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TString,
-        TVariant,
         TensorShape,
     )
 
@@ -35,7 +46,7 @@ class ExperimentalLMDBDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalLMDBDataset(Op):
+class ExperimentalLMDBDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalLMDBDataset`: `filenames` -> `handle`.
 
     TensorFlow's own text: `ExperimentalLMDBDataset.tensorflow_doc()`.
@@ -55,13 +66,10 @@ class ExperimentalLMDBDataset(Op):
     def inputs(self) -> ExperimentalLMDBDatasetInputs:
         return ExperimentalLMDBDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
-        filenames: Operand[TString],
+        filenames: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> ExperimentalLMDBDataset:
@@ -76,39 +84,64 @@ class ExperimentalLMDBDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalLMDBDataset = ExperimentalLMDBDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalLMDBDataset = new(ExperimentalLMDBDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalLMDBDataset",
                     None,
                     filenames,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (filenames,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_lmdb_dataset(
-    filenames: Operand[TString],
+    filenames: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalLMDBDataset:
-    """`ExperimentalLMDBDataset.create` in the current scope."""
-    return ExperimentalLMDBDataset.create(
-        Scope.current(name), filenames, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalLMDBDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalLMDBDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalLMDBDataset",
+                name,
+                filenames,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalLMDBDataset._call(
+        name,
+        (filenames,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

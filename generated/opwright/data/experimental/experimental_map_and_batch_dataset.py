@@ -5,18 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -24,7 +39,6 @@ if TYPE_CHECKING:
         ShapeLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -48,7 +62,7 @@ class ExperimentalMapAndBatchDatasetInputs(OpInputs):
     preserve_cardinality: bool
 
 
-class ExperimentalMapAndBatchDataset(Op):
+class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalMapAndBatchDataset`: `input_dataset`,
     `other_arguments`, `batch_size`, `num_parallel_calls`, `drop_remainder` ->
     `handle`.
@@ -88,14 +102,11 @@ class ExperimentalMapAndBatchDataset(Op):
     def inputs(self) -> ExperimentalMapAndBatchDatasetInputs:
         return ExperimentalMapAndBatchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         batch_size: Operand[TInt64],
         num_parallel_calls: Operand[TInt64],
         drop_remainder: Operand[TBool],
@@ -121,13 +132,13 @@ class ExperimentalMapAndBatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalMapAndBatchDataset = ExperimentalMapAndBatchDataset()
+        op: ExperimentalMapAndBatchDataset = new(ExperimentalMapAndBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalMapAndBatchDataset",
                     None,
                     input_dataset,
@@ -140,13 +151,13 @@ class ExperimentalMapAndBatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "preserve_cardinality",
                     opts.preserve_cardinality,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -162,7 +173,7 @@ class ExperimentalMapAndBatchDataset(Op):
                 "output_shapes": output_shapes,
                 "preserve_cardinality": opts.preserve_cardinality,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -170,9 +181,10 @@ DEFAULTS = ExperimentalMapAndBatchDataset.Options()
 MERGE = ExperimentalMapAndBatchDataset.Options.merge
 
 
+@explained
 def experimental_map_and_batch_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     batch_size: Operand[TInt64],
     num_parallel_calls: Operand[TInt64],
     drop_remainder: Operand[TBool],
@@ -180,23 +192,55 @@ def experimental_map_and_batch_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    preserve_cardinality: bool = default(False),
+    preserve_cardinality: bool = False,
     name: str | None = None,
-) -> ExperimentalMapAndBatchDataset:
-    """`ExperimentalMapAndBatchDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalMapAndBatchDataset.create` in the current scope, with
     ExperimentalMapAndBatchDataset.Options as keywords.
     """
-    return ExperimentalMapAndBatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        batch_size,
-        num_parallel_calls,
-        drop_remainder,
-        f,
-        output_types,
-        output_shapes,
-        ExperimentalMapAndBatchDataset.Options(
-            preserve_cardinality=preserve_cardinality
+    if _unknown:
+        raise ExperimentalMapAndBatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalMapAndBatchDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                batch_size,
+                num_parallel_calls,
+                drop_remainder,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalMapAndBatchDataset._call(
+        name,
+        (
+            input_dataset,
+            other_arguments,
+            batch_size,
+            num_parallel_calls,
+            drop_remainder,
         ),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "preserve_cardinality": preserve_cardinality,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,24 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -45,7 +58,7 @@ class ExperimentalMapDatasetInputs(OpInputs):
     force_synchronous: bool
 
 
-class ExperimentalMapDataset(Op):
+class ExperimentalMapDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalMapDataset`: `input_dataset`, `other_arguments` ->
     `handle`.
 
@@ -104,14 +117,11 @@ class ExperimentalMapDataset(Op):
     def inputs(self) -> ExperimentalMapDatasetInputs:
         return ExperimentalMapDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -131,13 +141,13 @@ class ExperimentalMapDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalMapDataset = ExperimentalMapDataset()
+        op: ExperimentalMapDataset = new(ExperimentalMapDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalMapDataset",
                     None,
                     input_dataset,
@@ -147,7 +157,7 @@ class ExperimentalMapDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "use_inter_op_parallelism",
                     opts.use_inter_op_parallelism,
                     "preserve_cardinality",
@@ -156,8 +166,8 @@ class ExperimentalMapDataset(Op):
                     opts.force_synchronous,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments),
@@ -169,7 +179,7 @@ class ExperimentalMapDataset(Op):
                 "preserve_cardinality": opts.preserve_cardinality,
                 "force_synchronous": opts.force_synchronous,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -177,31 +187,62 @@ DEFAULTS = ExperimentalMapDataset.Options()
 MERGE = ExperimentalMapDataset.Options.merge
 
 
+@explained
 def experimental_map_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    use_inter_op_parallelism: bool = default(True),
-    preserve_cardinality: bool = default(False),
-    force_synchronous: bool = default(False),
+    use_inter_op_parallelism: bool = True,
+    preserve_cardinality: bool = False,
+    force_synchronous: bool = False,
     name: str | None = None,
-) -> ExperimentalMapDataset:
-    """`ExperimentalMapDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalMapDataset.create` in the current scope, with
     ExperimentalMapDataset.Options as keywords.
     """
-    return ExperimentalMapDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        f,
-        output_types,
-        output_shapes,
-        ExperimentalMapDataset.Options(
-            use_inter_op_parallelism=use_inter_op_parallelism,
-            preserve_cardinality=preserve_cardinality,
-            force_synchronous=force_synchronous,
-        ),
+    if _unknown:
+        raise ExperimentalMapDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalMapDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "use_inter_op_parallelism",
+                flags[use_inter_op_parallelism],
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+                "force_synchronous",
+                flags[force_synchronous],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalMapDataset._call(
+        name,
+        (input_dataset, other_arguments),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "use_inter_op_parallelism": use_inter_op_parallelism,
+            "preserve_cardinality": preserve_cardinality,
+            "force_synchronous": force_synchronous,
+        },
+        fast_path_error,
     )
+    return _result

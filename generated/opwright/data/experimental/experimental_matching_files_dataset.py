@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TString, TVariant
+    from opwright_runtime.gencode import Output, StringOperand, TString
 
 __all__ = ["ExperimentalMatchingFilesDataset", "experimental_matching_files_dataset"]
 
@@ -21,7 +32,7 @@ class ExperimentalMatchingFilesDatasetInputs(OpInputs):
     patterns: Output[TString]
 
 
-class ExperimentalMatchingFilesDataset(Op):
+class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalMatchingFilesDataset`: `patterns` -> `handle`.
 
     TensorFlow's own text: `ExperimentalMatchingFilesDataset.tensorflow_doc()`.
@@ -41,12 +52,9 @@ class ExperimentalMatchingFilesDataset(Op):
     def inputs(self) -> ExperimentalMatchingFilesDatasetInputs:
         return ExperimentalMatchingFilesDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
-        scope: Scope, patterns: Operand[TString]
+        scope: Scope, patterns: StringOperand
     ) -> ExperimentalMatchingFilesDataset:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -57,21 +65,37 @@ class ExperimentalMatchingFilesDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalMatchingFilesDataset = ExperimentalMatchingFilesDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalMatchingFilesDataset = new(ExperimentalMatchingFilesDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context, "ExperimentalMatchingFilesDataset", None, patterns
+                    context[CURRENT], "ExperimentalMatchingFilesDataset", None, patterns
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (patterns,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (patterns,), {}, fast_path_error)
 
 
+@explained
 def experimental_matching_files_dataset(
-    patterns: Operand[TString], *, name: str | None = None
-) -> ExperimentalMatchingFilesDataset:
-    """`ExperimentalMatchingFilesDataset.create` in the current scope."""
-    return ExperimentalMatchingFilesDataset.create(Scope.current(name), patterns)
+    patterns: StringOperand, *, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalMatchingFilesDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalMatchingFilesDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ExperimentalMatchingFilesDataset", name, patterns
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalMatchingFilesDataset._call(
+        name, (patterns,), {}, fast_path_error
+    )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +51,7 @@ class ExperimentalMaxIntraOpParallelismDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalMaxIntraOpParallelismDataset(Op):
+class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalMaxIntraOpParallelismDataset`: `input_dataset`,
     `max_intra_op_parallelism` -> `handle`.
 
@@ -58,9 +69,6 @@ class ExperimentalMaxIntraOpParallelismDataset(Op):
     @property
     def inputs(self) -> ExperimentalMaxIntraOpParallelismDatasetInputs:
         return ExperimentalMaxIntraOpParallelismDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -82,14 +90,14 @@ class ExperimentalMaxIntraOpParallelismDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalMaxIntraOpParallelismDataset = (
-            ExperimentalMaxIntraOpParallelismDataset()
+        op: ExperimentalMaxIntraOpParallelismDataset = new(
+            ExperimentalMaxIntraOpParallelismDataset
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalMaxIntraOpParallelismDataset",
                     None,
                     input_dataset,
@@ -97,19 +105,20 @@ class ExperimentalMaxIntraOpParallelismDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, max_intra_op_parallelism),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_max_intra_op_parallelism_dataset(
     input_dataset: TensorOperand[TVariant],
     max_intra_op_parallelism: Operand[TInt64],
@@ -117,12 +126,35 @@ def experimental_max_intra_op_parallelism_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalMaxIntraOpParallelismDataset:
-    """`ExperimentalMaxIntraOpParallelismDataset.create` in the current scope."""
-    return ExperimentalMaxIntraOpParallelismDataset.create(
-        Scope.current(name),
-        input_dataset,
-        max_intra_op_parallelism,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalMaxIntraOpParallelismDataset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExperimentalMaxIntraOpParallelismDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalMaxIntraOpParallelismDataset",
+                name,
+                input_dataset,
+                max_intra_op_parallelism,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalMaxIntraOpParallelismDataset._call(
+        name,
+        (input_dataset, max_intra_op_parallelism),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

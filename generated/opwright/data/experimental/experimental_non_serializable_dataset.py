@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -37,7 +48,7 @@ class ExperimentalNonSerializableDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalNonSerializableDataset(Op):
+class ExperimentalNonSerializableDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalNonSerializableDataset`: `input_dataset` ->
     `handle`.
 
@@ -55,9 +66,6 @@ class ExperimentalNonSerializableDataset(Op):
     @property
     def inputs(self) -> ExperimentalNonSerializableDatasetInputs:
         return ExperimentalNonSerializableDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -77,39 +85,64 @@ class ExperimentalNonSerializableDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalNonSerializableDataset = ExperimentalNonSerializableDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalNonSerializableDataset = new(ExperimentalNonSerializableDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalNonSerializableDataset",
                     None,
                     input_dataset,
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset,),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_non_serializable_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalNonSerializableDataset:
-    """`ExperimentalNonSerializableDataset.create` in the current scope."""
-    return ExperimentalNonSerializableDataset.create(
-        Scope.current(name), input_dataset, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalNonSerializableDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalNonSerializableDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalNonSerializableDataset",
+                name,
+                input_dataset,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalNonSerializableDataset._call(
+        name,
+        (input_dataset,),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

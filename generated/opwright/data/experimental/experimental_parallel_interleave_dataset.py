@@ -5,17 +5,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
         Operand,
@@ -23,7 +36,6 @@ if TYPE_CHECKING:
         ShapeLike,
         TBool,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -50,7 +62,7 @@ class ExperimentalParallelInterleaveDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalParallelInterleaveDataset(Op):
+class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalParallelInterleaveDataset`: `input_dataset`,
     `other_arguments`, `cycle_length`, `block_length`, `sloppy`,
     `buffer_output_elements`, `prefetch_input_elements` -> `handle`.
@@ -70,14 +82,11 @@ class ExperimentalParallelInterleaveDataset(Op):
     def inputs(self) -> ExperimentalParallelInterleaveDatasetInputs:
         return ExperimentalParallelInterleaveDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         cycle_length: Operand[TInt64],
         block_length: Operand[TInt64],
         sloppy: Operand[TBool],
@@ -105,14 +114,14 @@ class ExperimentalParallelInterleaveDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalParallelInterleaveDataset = (
-            ExperimentalParallelInterleaveDataset()
+        op: ExperimentalParallelInterleaveDataset = new(
+            ExperimentalParallelInterleaveDataset
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalParallelInterleaveDataset",
                     None,
                     input_dataset,
@@ -127,11 +136,11 @@ class ExperimentalParallelInterleaveDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (
@@ -144,13 +153,14 @@ class ExperimentalParallelInterleaveDataset(Op):
                 prefetch_input_elements,
             ),
             {"f": f, "output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_parallel_interleave_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     cycle_length: Operand[TInt64],
     block_length: Operand[TInt64],
     sloppy: Operand[TBool],
@@ -161,18 +171,50 @@ def experimental_parallel_interleave_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalParallelInterleaveDataset:
-    """`ExperimentalParallelInterleaveDataset.create` in the current scope."""
-    return ExperimentalParallelInterleaveDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        cycle_length,
-        block_length,
-        sloppy,
-        buffer_output_elements,
-        prefetch_input_elements,
-        f,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalParallelInterleaveDataset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExperimentalParallelInterleaveDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalParallelInterleaveDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                cycle_length,
+                block_length,
+                sloppy,
+                buffer_output_elements,
+                prefetch_input_elements,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalParallelInterleaveDataset._call(
+        name,
+        (
+            input_dataset,
+            other_arguments,
+            cycle_length,
+            block_length,
+            sloppy,
+            buffer_output_elements,
+            prefetch_input_elements,
+        ),
+        {"f": f, "output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

@@ -5,25 +5,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         Operand,
         Output,
         ShapeLike,
         StringLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -48,7 +62,7 @@ class ExperimentalParseExampleDatasetInputs(OpInputs):
     sloppy: bool
 
 
-class ExperimentalParseExampleDataset(Op):
+class ExperimentalParseExampleDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalParseExampleDataset`: `input_dataset`,
     `num_parallel_calls`, `dense_defaults` -> `handle`.
 
@@ -87,15 +101,12 @@ class ExperimentalParseExampleDataset(Op):
     def inputs(self) -> ExperimentalParseExampleDatasetInputs:
         return ExperimentalParseExampleDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         num_parallel_calls: Operand[TInt64],
-        dense_defaults: Sequence[Operand[AnyDType]],
+        dense_defaults: Sequence[AnyOperand[AnyDType]],
         sparse_keys: Sequence[StringLike],
         dense_keys: Sequence[StringLike],
         sparse_types: Sequence[AnyDTypeLike],
@@ -122,13 +133,13 @@ class ExperimentalParseExampleDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalParseExampleDataset = ExperimentalParseExampleDataset()
+        op: ExperimentalParseExampleDataset = new(ExperimentalParseExampleDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalParseExampleDataset",
                     None,
                     input_dataset,
@@ -141,17 +152,17 @@ class ExperimentalParseExampleDataset(Op):
                     "sparse_types",
                     as_dtypes(sparse_types),
                     "dense_shapes",
-                    dense_shapes,
+                    as_shapes(dense_shapes),
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "sloppy",
                     opts.sloppy,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_parallel_calls, dense_defaults),
@@ -164,7 +175,7 @@ class ExperimentalParseExampleDataset(Op):
                 "output_shapes": output_shapes,
                 "sloppy": opts.sloppy,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -172,10 +183,11 @@ DEFAULTS = ExperimentalParseExampleDataset.Options()
 MERGE = ExperimentalParseExampleDataset.Options.merge
 
 
+@explained
 def experimental_parse_example_dataset(
     input_dataset: TensorOperand[TVariant],
     num_parallel_calls: Operand[TInt64],
-    dense_defaults: Sequence[Operand[AnyDType]],
+    dense_defaults: Sequence[AnyOperand[AnyDType]],
     sparse_keys: Sequence[StringLike],
     dense_keys: Sequence[StringLike],
     sparse_types: Sequence[AnyDTypeLike],
@@ -183,22 +195,56 @@ def experimental_parse_example_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    sloppy: bool = default(False),
+    sloppy: bool = False,
     name: str | None = None,
-) -> ExperimentalParseExampleDataset:
-    """`ExperimentalParseExampleDataset.create` in the current scope, with
-    ExperimentalParseExampleDataset.Options as keywords.
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalParseExampleDataset.create` in the current scope,
+    with ExperimentalParseExampleDataset.Options as keywords.
     """
-    return ExperimentalParseExampleDataset.create(
-        Scope.current(name),
-        input_dataset,
-        num_parallel_calls,
-        dense_defaults,
-        sparse_keys,
-        dense_keys,
-        sparse_types,
-        dense_shapes,
-        output_types,
-        output_shapes,
-        ExperimentalParseExampleDataset.Options(sloppy=sloppy),
+    if _unknown:
+        raise ExperimentalParseExampleDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalParseExampleDataset",
+                name,
+                input_dataset,
+                num_parallel_calls,
+                dense_defaults,
+                "sparse_keys",
+                sparse_keys,
+                "dense_keys",
+                dense_keys,
+                "sparse_types",
+                as_dtypes(sparse_types),
+                "dense_shapes",
+                as_shapes(dense_shapes),
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "sloppy",
+                flags[sloppy],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalParseExampleDataset._call(
+        name,
+        (input_dataset, num_parallel_calls, dense_defaults),
+        {
+            "sparse_keys": sparse_keys,
+            "dense_keys": dense_keys,
+            "sparse_types": sparse_types,
+            "dense_shapes": dense_shapes,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "sloppy": sloppy,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +51,7 @@ class ExperimentalPrivateThreadPoolDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalPrivateThreadPoolDataset(Op):
+class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalPrivateThreadPoolDataset`: `input_dataset`,
     `num_threads` -> `handle`.
 
@@ -58,9 +69,6 @@ class ExperimentalPrivateThreadPoolDataset(Op):
     @property
     def inputs(self) -> ExperimentalPrivateThreadPoolDatasetInputs:
         return ExperimentalPrivateThreadPoolDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -82,14 +90,14 @@ class ExperimentalPrivateThreadPoolDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalPrivateThreadPoolDataset = (
-            ExperimentalPrivateThreadPoolDataset()
+        op: ExperimentalPrivateThreadPoolDataset = new(
+            ExperimentalPrivateThreadPoolDataset
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalPrivateThreadPoolDataset",
                     None,
                     input_dataset,
@@ -97,19 +105,20 @@ class ExperimentalPrivateThreadPoolDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_threads),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_private_thread_pool_dataset(
     input_dataset: TensorOperand[TVariant],
     num_threads: Operand[TInt64],
@@ -117,8 +126,35 @@ def experimental_private_thread_pool_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalPrivateThreadPoolDataset:
-    """`ExperimentalPrivateThreadPoolDataset.create` in the current scope."""
-    return ExperimentalPrivateThreadPoolDataset.create(
-        Scope.current(name), input_dataset, num_threads, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalPrivateThreadPoolDataset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExperimentalPrivateThreadPoolDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalPrivateThreadPoolDataset",
+                name,
+                input_dataset,
+                num_threads,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalPrivateThreadPoolDataset._call(
+        name,
+        (input_dataset, num_threads),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

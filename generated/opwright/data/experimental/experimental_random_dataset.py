@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorShape,
     )
 
@@ -36,7 +47,7 @@ class ExperimentalRandomDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalRandomDataset(Op):
+class ExperimentalRandomDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalRandomDataset`: `seed`, `seed2` -> `handle`.
 
     TensorFlow's own text: `ExperimentalRandomDataset.tensorflow_doc()`.
@@ -55,9 +66,6 @@ class ExperimentalRandomDataset(Op):
     @property
     def inputs(self) -> ExperimentalRandomDatasetInputs:
         return ExperimentalRandomDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -79,12 +87,12 @@ class ExperimentalRandomDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalRandomDataset = ExperimentalRandomDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalRandomDataset = new(ExperimentalRandomDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalRandomDataset",
                     None,
                     seed,
@@ -92,19 +100,20 @@ class ExperimentalRandomDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (seed, seed2),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_random_dataset(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],
@@ -112,8 +121,33 @@ def experimental_random_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalRandomDataset:
-    """`ExperimentalRandomDataset.create` in the current scope."""
-    return ExperimentalRandomDataset.create(
-        Scope.current(name), seed, seed2, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalRandomDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalRandomDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalRandomDataset",
+                name,
+                seed,
+                seed2,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalRandomDataset._call(
+        name,
+        (seed, seed2),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

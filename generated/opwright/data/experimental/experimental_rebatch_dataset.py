@@ -5,23 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +53,7 @@ class ExperimentalRebatchDatasetInputs(OpInputs):
     use_fallback: bool
 
 
-class ExperimentalRebatchDataset(Op):
+class ExperimentalRebatchDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalRebatchDataset`: `input_dataset`, `num_replicas` ->
     `handle`.
 
@@ -79,9 +92,6 @@ class ExperimentalRebatchDataset(Op):
     def inputs(self) -> ExperimentalRebatchDatasetInputs:
         return ExperimentalRebatchDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
@@ -104,13 +114,13 @@ class ExperimentalRebatchDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalRebatchDataset = ExperimentalRebatchDataset()
+        op: ExperimentalRebatchDataset = new(ExperimentalRebatchDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalRebatchDataset",
                     None,
                     input_dataset,
@@ -118,13 +128,13 @@ class ExperimentalRebatchDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "use_fallback",
                     opts.use_fallback,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, num_replicas),
@@ -133,7 +143,7 @@ class ExperimentalRebatchDataset(Op):
                 "output_shapes": output_shapes,
                 "use_fallback": opts.use_fallback,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -141,23 +151,50 @@ DEFAULTS = ExperimentalRebatchDataset.Options()
 MERGE = ExperimentalRebatchDataset.Options.merge
 
 
+@explained
 def experimental_rebatch_dataset(
     input_dataset: TensorOperand[TVariant],
     num_replicas: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    use_fallback: bool = default(True),
+    use_fallback: bool = True,
     name: str | None = None,
-) -> ExperimentalRebatchDataset:
-    """`ExperimentalRebatchDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalRebatchDataset.create` in the current scope, with
     ExperimentalRebatchDataset.Options as keywords.
     """
-    return ExperimentalRebatchDataset.create(
-        Scope.current(name),
-        input_dataset,
-        num_replicas,
-        output_types,
-        output_shapes,
-        ExperimentalRebatchDataset.Options(use_fallback=use_fallback),
+    if _unknown:
+        raise ExperimentalRebatchDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalRebatchDataset",
+                name,
+                input_dataset,
+                num_replicas,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "use_fallback",
+                flags[use_fallback],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalRebatchDataset._call(
+        name,
+        (input_dataset, num_replicas),
+        {
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "use_fallback": use_fallback,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,24 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -45,7 +58,7 @@ class ExperimentalScanDatasetInputs(OpInputs):
     preserve_cardinality: bool
 
 
-class ExperimentalScanDataset(Op):
+class ExperimentalScanDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalScanDataset`: `input_dataset`, `initial_state`,
     `other_arguments` -> `handle`.
 
@@ -84,15 +97,12 @@ class ExperimentalScanDataset(Op):
     def inputs(self) -> ExperimentalScanDatasetInputs:
         return ExperimentalScanDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        initial_state: Sequence[Operand[AnyDType]],
-        other_arguments: Sequence[Operand[AnyDType]],
+        initial_state: Sequence[AnyOperand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -113,13 +123,13 @@ class ExperimentalScanDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalScanDataset = ExperimentalScanDataset()
+        op: ExperimentalScanDataset = new(ExperimentalScanDataset)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalScanDataset",
                     None,
                     input_dataset,
@@ -130,13 +140,13 @@ class ExperimentalScanDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                     "preserve_cardinality",
                     opts.preserve_cardinality,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, initial_state, other_arguments),
@@ -146,7 +156,7 @@ class ExperimentalScanDataset(Op):
                 "output_shapes": output_shapes,
                 "preserve_cardinality": opts.preserve_cardinality,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -154,27 +164,56 @@ DEFAULTS = ExperimentalScanDataset.Options()
 MERGE = ExperimentalScanDataset.Options.merge
 
 
+@explained
 def experimental_scan_dataset(
     input_dataset: TensorOperand[TVariant],
-    initial_state: Sequence[Operand[AnyDType]],
-    other_arguments: Sequence[Operand[AnyDType]],
+    initial_state: Sequence[AnyOperand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
-    preserve_cardinality: bool = default(False),
+    preserve_cardinality: bool = False,
     name: str | None = None,
-) -> ExperimentalScanDataset:
-    """`ExperimentalScanDataset.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalScanDataset.create` in the current scope, with
     ExperimentalScanDataset.Options as keywords.
     """
-    return ExperimentalScanDataset.create(
-        Scope.current(name),
-        input_dataset,
-        initial_state,
-        other_arguments,
-        f,
-        output_types,
-        output_shapes,
-        ExperimentalScanDataset.Options(preserve_cardinality=preserve_cardinality),
+    if _unknown:
+        raise ExperimentalScanDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalScanDataset",
+                name,
+                input_dataset,
+                initial_state,
+                other_arguments,
+                "f",
+                f,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+                "preserve_cardinality",
+                flags[preserve_cardinality],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalScanDataset._call(
+        name,
+        (input_dataset, initial_state, other_arguments),
+        {
+            "f": f,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+            "preserve_cardinality": preserve_cardinality,
+        },
+        fast_path_error,
     )
+    return _result

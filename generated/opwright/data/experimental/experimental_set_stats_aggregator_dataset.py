@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
-        Operand,
         Output,
         ShapeLike,
+        StringOperand,
         TResource,
         TString,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -43,7 +54,7 @@ class ExperimentalSetStatsAggregatorDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalSetStatsAggregatorDataset(Op):
+class ExperimentalSetStatsAggregatorDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalSetStatsAggregatorDataset`: `input_dataset`,
     `stats_aggregator`, `tag`, `counter_prefix` -> `handle`.
 
@@ -64,16 +75,13 @@ class ExperimentalSetStatsAggregatorDataset(Op):
     def inputs(self) -> ExperimentalSetStatsAggregatorDatasetInputs:
         return ExperimentalSetStatsAggregatorDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
         stats_aggregator: TensorOperand[TResource],
-        tag: Operand[TString],
-        counter_prefix: Operand[TString],
+        tag: StringOperand,
+        counter_prefix: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
     ) -> ExperimentalSetStatsAggregatorDataset:
@@ -91,14 +99,14 @@ class ExperimentalSetStatsAggregatorDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalSetStatsAggregatorDataset = (
-            ExperimentalSetStatsAggregatorDataset()
+        op: ExperimentalSetStatsAggregatorDataset = new(
+            ExperimentalSetStatsAggregatorDataset
         )
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalSetStatsAggregatorDataset",
                     None,
                     input_dataset,
@@ -108,36 +116,60 @@ class ExperimentalSetStatsAggregatorDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, stats_aggregator, tag, counter_prefix),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_set_stats_aggregator_dataset(
     input_dataset: TensorOperand[TVariant],
     stats_aggregator: TensorOperand[TResource],
-    tag: Operand[TString],
-    counter_prefix: Operand[TString],
+    tag: StringOperand,
+    counter_prefix: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalSetStatsAggregatorDataset:
-    """`ExperimentalSetStatsAggregatorDataset.create` in the current scope."""
-    return ExperimentalSetStatsAggregatorDataset.create(
-        Scope.current(name),
-        input_dataset,
-        stats_aggregator,
-        tag,
-        counter_prefix,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalSetStatsAggregatorDataset.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise ExperimentalSetStatsAggregatorDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalSetStatsAggregatorDataset",
+                name,
+                input_dataset,
+                stats_aggregator,
+                tag,
+                counter_prefix,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalSetStatsAggregatorDataset._call(
+        name,
+        (input_dataset, stats_aggregator, tag, counter_prefix),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

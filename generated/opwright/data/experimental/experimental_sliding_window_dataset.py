@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Operand,
         Output,
         ShapeLike,
         TInt64,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -39,7 +50,7 @@ class ExperimentalSlidingWindowDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalSlidingWindowDataset(Op):
+class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalSlidingWindowDataset`: `input_dataset`,
     `window_size`, `window_shift`, `window_stride` -> `handle`.
 
@@ -57,9 +68,6 @@ class ExperimentalSlidingWindowDataset(Op):
     @property
     def inputs(self) -> ExperimentalSlidingWindowDatasetInputs:
         return ExperimentalSlidingWindowDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -85,12 +93,12 @@ class ExperimentalSlidingWindowDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalSlidingWindowDataset = ExperimentalSlidingWindowDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalSlidingWindowDataset = new(ExperimentalSlidingWindowDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalSlidingWindowDataset",
                     None,
                     input_dataset,
@@ -100,19 +108,20 @@ class ExperimentalSlidingWindowDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, window_size, window_shift, window_stride),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_sliding_window_dataset(
     input_dataset: TensorOperand[TVariant],
     window_size: Operand[TInt64],
@@ -122,14 +131,35 @@ def experimental_sliding_window_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalSlidingWindowDataset:
-    """`ExperimentalSlidingWindowDataset.create` in the current scope."""
-    return ExperimentalSlidingWindowDataset.create(
-        Scope.current(name),
-        input_dataset,
-        window_size,
-        window_shift,
-        window_stride,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalSlidingWindowDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalSlidingWindowDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalSlidingWindowDataset",
+                name,
+                input_dataset,
+                window_size,
+                window_shift,
+                window_stride,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalSlidingWindowDataset._call(
+        name,
+        (input_dataset, window_size, window_shift, window_stride),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

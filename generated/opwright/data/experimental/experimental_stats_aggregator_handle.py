@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TResource,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TResource
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["ExperimentalStatsAggregatorHandle", "experimental_stats_aggregator_handle"]
@@ -24,7 +36,7 @@ class ExperimentalStatsAggregatorHandleInputs(OpInputs):
     shared_name: StringLike
 
 
-class ExperimentalStatsAggregatorHandle(Op):
+class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
     """TensorFlow's `ExperimentalStatsAggregatorHandle`: no inputs -> `handle`.
 
     TensorFlow's own text: `ExperimentalStatsAggregatorHandle.tensorflow_doc()`.
@@ -70,9 +82,6 @@ class ExperimentalStatsAggregatorHandle(Op):
     def inputs(self) -> ExperimentalStatsAggregatorHandleInputs:
         return ExperimentalStatsAggregatorHandleInputs(self)
 
-    def as_output(self) -> Output[TResource]:
-        return self.handle
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> ExperimentalStatsAggregatorHandle:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -84,13 +93,13 @@ class ExperimentalStatsAggregatorHandle(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalStatsAggregatorHandle = ExperimentalStatsAggregatorHandle()
+        op: ExperimentalStatsAggregatorHandle = new(ExperimentalStatsAggregatorHandle)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalStatsAggregatorHandle",
                     None,
                     "container",
@@ -99,13 +108,13 @@ class ExperimentalStatsAggregatorHandle(Op):
                     opts.shared_name,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"container": opts.container, "shared_name": opts.shared_name},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -113,18 +122,36 @@ DEFAULTS = ExperimentalStatsAggregatorHandle.Options()
 MERGE = ExperimentalStatsAggregatorHandle.Options.merge
 
 
+@explained
 def experimental_stats_aggregator_handle(
     *,
-    container: StringLike = default(""),
-    shared_name: StringLike = default(""),
+    container: StringLike = "",
+    shared_name: StringLike = "",
     name: str | None = None,
-) -> ExperimentalStatsAggregatorHandle:
-    """`ExperimentalStatsAggregatorHandle.create` in the current scope, with
-    ExperimentalStatsAggregatorHandle.Options as keywords.
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `ExperimentalStatsAggregatorHandle.create` in the current scope,
+    with ExperimentalStatsAggregatorHandle.Options as keywords.
     """
-    return ExperimentalStatsAggregatorHandle.create(
-        Scope.current(name),
-        ExperimentalStatsAggregatorHandle.Options(
-            container=container, shared_name=shared_name
-        ),
+    if _unknown:
+        raise ExperimentalStatsAggregatorHandle._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalStatsAggregatorHandle",
+                name,
+                "container",
+                container,
+                "shared_name",
+                shared_name,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalStatsAggregatorHandle._call(
+        name, (), {"container": container, "shared_name": shared_name}, fast_path_error
     )
+    return _result

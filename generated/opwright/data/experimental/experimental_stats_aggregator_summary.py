@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TResource, TString, TensorOperand
+    from opwright_runtime.gencode import Output, TResource, TensorOperand
 
 __all__ = [
     "ExperimentalStatsAggregatorSummary",
@@ -24,7 +35,7 @@ class ExperimentalStatsAggregatorSummaryInputs(OpInputs):
     iterator: Output[TResource]
 
 
-class ExperimentalStatsAggregatorSummary(Op):
+class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
     """TensorFlow's `ExperimentalStatsAggregatorSummary`: `iterator` -> `summary`.
 
     TensorFlow's own text: `ExperimentalStatsAggregatorSummary.tensorflow_doc()`.
@@ -44,9 +55,6 @@ class ExperimentalStatsAggregatorSummary(Op):
     def inputs(self) -> ExperimentalStatsAggregatorSummaryInputs:
         return ExperimentalStatsAggregatorSummaryInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.summary
-
     @staticmethod
     def create(
         scope: Scope, iterator: TensorOperand[TResource]
@@ -60,24 +68,40 @@ class ExperimentalStatsAggregatorSummary(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalStatsAggregatorSummary = ExperimentalStatsAggregatorSummary()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalStatsAggregatorSummary = new(ExperimentalStatsAggregatorSummary)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.summary = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalStatsAggregatorSummary",
                     None,
                     iterator,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (iterator,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (iterator,), {}, fast_path_error)
 
 
+@explained
 def experimental_stats_aggregator_summary(
-    iterator: TensorOperand[TResource], *, name: str | None = None
-) -> ExperimentalStatsAggregatorSummary:
-    """`ExperimentalStatsAggregatorSummary.create` in the current scope."""
-    return ExperimentalStatsAggregatorSummary.create(Scope.current(name), iterator)
+    iterator: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`summary` of `ExperimentalStatsAggregatorSummary.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalStatsAggregatorSummary._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "ExperimentalStatsAggregatorSummary", name, iterator
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalStatsAggregatorSummary._call(
+        name, (iterator,), {}, fast_path_error
+    )
+    return _result

@@ -5,23 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -40,7 +51,7 @@ class ExperimentalTakeWhileDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalTakeWhileDataset(Op):
+class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalTakeWhileDataset`: `input_dataset`,
     `other_arguments` -> `handle`.
 
@@ -59,14 +70,11 @@ class ExperimentalTakeWhileDataset(Op):
     def inputs(self) -> ExperimentalTakeWhileDatasetInputs:
         return ExperimentalTakeWhileDatasetInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
-
     @staticmethod
     def create(
         scope: Scope,
         input_dataset: TensorOperand[TVariant],
-        other_arguments: Sequence[Operand[AnyDType]],
+        other_arguments: Sequence[AnyOperand[AnyDType]],
         predicate: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
@@ -84,12 +92,12 @@ class ExperimentalTakeWhileDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalTakeWhileDataset = ExperimentalTakeWhileDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalTakeWhileDataset = new(ExperimentalTakeWhileDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalTakeWhileDataset",
                     None,
                     input_dataset,
@@ -99,11 +107,11 @@ class ExperimentalTakeWhileDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, other_arguments),
@@ -112,25 +120,52 @@ class ExperimentalTakeWhileDataset(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_take_while_dataset(
     input_dataset: TensorOperand[TVariant],
-    other_arguments: Sequence[Operand[AnyDType]],
+    other_arguments: Sequence[AnyOperand[AnyDType]],
     predicate: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalTakeWhileDataset:
-    """`ExperimentalTakeWhileDataset.create` in the current scope."""
-    return ExperimentalTakeWhileDataset.create(
-        Scope.current(name),
-        input_dataset,
-        other_arguments,
-        predicate,
-        output_types,
-        output_shapes,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalTakeWhileDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalTakeWhileDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalTakeWhileDataset",
+                name,
+                input_dataset,
+                other_arguments,
+                "predicate",
+                predicate,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalTakeWhileDataset._call(
+        name,
+        (input_dataset, other_arguments),
+        {
+            "predicate": predicate,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

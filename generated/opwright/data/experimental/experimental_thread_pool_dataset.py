@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         TResource,
-        TVariant,
         TensorOperand,
         TensorShape,
     )
@@ -36,7 +47,7 @@ class ExperimentalThreadPoolDatasetInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class ExperimentalThreadPoolDataset(Op):
+class ExperimentalThreadPoolDataset(TensorOp[TVariant]):
     """TensorFlow's `ExperimentalThreadPoolDataset`: `input_dataset`, `thread_pool`
     -> `handle`.
 
@@ -56,9 +67,6 @@ class ExperimentalThreadPoolDataset(Op):
     @property
     def inputs(self) -> ExperimentalThreadPoolDatasetInputs:
         return ExperimentalThreadPoolDatasetInputs(self)
-
-    def as_output(self) -> Output[TVariant]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -80,12 +88,12 @@ class ExperimentalThreadPoolDataset(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: ExperimentalThreadPoolDataset = ExperimentalThreadPoolDataset()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: ExperimentalThreadPoolDataset = new(ExperimentalThreadPoolDataset)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "ExperimentalThreadPoolDataset",
                     None,
                     input_dataset,
@@ -93,19 +101,20 @@ class ExperimentalThreadPoolDataset(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (input_dataset, thread_pool),
             {"output_types": output_types, "output_shapes": output_shapes},
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def experimental_thread_pool_dataset(
     input_dataset: TensorOperand[TVariant],
     thread_pool: TensorOperand[TResource],
@@ -113,8 +122,33 @@ def experimental_thread_pool_dataset(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> ExperimentalThreadPoolDataset:
-    """`ExperimentalThreadPoolDataset.create` in the current scope."""
-    return ExperimentalThreadPoolDataset.create(
-        Scope.current(name), input_dataset, thread_pool, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`handle` of `ExperimentalThreadPoolDataset.create` in the current scope."""
+    if _unknown:
+        raise ExperimentalThreadPoolDataset._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "ExperimentalThreadPoolDataset",
+                name,
+                input_dataset,
+                thread_pool,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = ExperimentalThreadPoolDataset._call(
+        name,
+        (input_dataset, thread_pool),
+        {"output_types": output_types, "output_shapes": output_shapes},
+        fast_path_error,
     )
+    return _result

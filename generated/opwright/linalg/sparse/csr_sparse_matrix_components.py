@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -26,7 +35,11 @@ if TYPE_CHECKING:
         TensorOperand,
     )
 
-__all__ = ["CSRSparseMatrixComponents", "csr_sparse_matrix_components"]
+__all__ = [
+    "CSRSparseMatrixComponents",
+    "CSRSparseMatrixComponentsOutputs",
+    "csr_sparse_matrix_components",
+]
 
 Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
 Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -38,6 +51,14 @@ class CSRSparseMatrixComponentsInputs(OpInputs):
     csr_sparse_matrix: Output[TVariant]
     index: Output[TInt32]
     type_: DType
+
+
+class CSRSparseMatrixComponentsOutputs(NamedTuple, Generic[Type]):
+    """Outputs of CSRSparseMatrixComponents, as `csr_sparse_matrix_components` returns them."""
+
+    row_ptrs: Output[TInt32]
+    col_inds: Output[TInt32]
+    values: Output[Type]
 
 
 class CSRSparseMatrixComponents(Op, Generic[Type]):
@@ -63,6 +84,7 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
     col_inds: Output[TInt32]
     values: Output[Type]
     Inputs = CSRSparseMatrixComponentsInputs
+    Outputs = CSRSparseMatrixComponentsOutputs
 
     @property
     def inputs(self) -> CSRSparseMatrixComponentsInputs:
@@ -86,12 +108,12 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CSRSparseMatrixComponents[Uype] = CSRSparseMatrixComponents()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CSRSparseMatrixComponents[Uype] = new(CSRSparseMatrixComponents)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.row_ptrs, op.col_inds, op.values = execute(
-                    context._context,
+                    context[CURRENT],
                     "CSRSparseMatrixComponents",
                     None,
                     csr_sparse_matrix,
@@ -100,19 +122,44 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (csr_sparse_matrix, index), {"type": type_}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (csr_sparse_matrix, index), {"type": type_}, fast_path_error
+        )
 
 
+@explained
 def csr_sparse_matrix_components(
     csr_sparse_matrix: TensorOperand[TVariant],
     index: Operand[TInt32],
     type_: type[Uype] | DTypeLike,
     *,
     name: str | None = None,
-) -> CSRSparseMatrixComponents[Uype]:
-    """`CSRSparseMatrixComponents.create` in the current scope."""
-    return CSRSparseMatrixComponents.create(
-        Scope.current(name), csr_sparse_matrix, index, type_
+    **_unknown: Never,
+) -> CSRSparseMatrixComponentsOutputs[Uype]:
+    """The outputs of `CSRSparseMatrixComponents.create` in the current scope."""
+    if _unknown:
+        raise CSRSparseMatrixComponents._unknown(_unknown)
+    fast_path_error = None
+    _result: CSRSparseMatrixComponentsOutputs[Uype]
+    if executing_eagerly():
+        try:
+            _result = CSRSparseMatrixComponentsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CSRSparseMatrixComponents",
+                    name,
+                    csr_sparse_matrix,
+                    index,
+                    "type",
+                    as_dtype(type_),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CSRSparseMatrixComponents._call(
+        name, (csr_sparse_matrix, index), {"type": type_}, fast_path_error
     )
+    return _result

@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -37,7 +46,7 @@ class CSRSparseMatrixToDenseInputs(OpInputs):
     type_: DType
 
 
-class CSRSparseMatrixToDense(Op, Generic[Type]):
+class CSRSparseMatrixToDense(TensorOp[Type]):
     """TensorFlow's `CSRSparseMatrixToDense`: `sparse_input` -> `dense_output`.
 
     TensorFlow's own text: `CSRSparseMatrixToDense.tensorflow_doc()`.
@@ -60,9 +69,6 @@ class CSRSparseMatrixToDense(Op, Generic[Type]):
     def inputs(self) -> CSRSparseMatrixToDenseInputs:
         return CSRSparseMatrixToDenseInputs(self)
 
-    def as_output(self) -> Output[Type]:
-        return self.dense_output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +85,12 @@ class CSRSparseMatrixToDense(Op, Generic[Type]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CSRSparseMatrixToDense[Uype] = CSRSparseMatrixToDense()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CSRSparseMatrixToDense[Uype] = new(CSRSparseMatrixToDense)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.dense_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "CSRSparseMatrixToDense",
                     None,
                     sparse_input,
@@ -92,16 +98,38 @@ class CSRSparseMatrixToDense(Op, Generic[Type]):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (sparse_input,), {"type": type_}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (sparse_input,), {"type": type_}, fast_path_error)
 
 
+@explained
 def csr_sparse_matrix_to_dense(
     sparse_input: TensorOperand[TVariant],
     type_: type[Uype] | DTypeLike,
     *,
     name: str | None = None,
-) -> CSRSparseMatrixToDense[Uype]:
-    """`CSRSparseMatrixToDense.create` in the current scope."""
-    return CSRSparseMatrixToDense.create(Scope.current(name), sparse_input, type_)
+    **_unknown: Never,
+) -> Output[Uype]:
+    """`dense_output` of `CSRSparseMatrixToDense.create` in the current scope."""
+    if _unknown:
+        raise CSRSparseMatrixToDense._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[Uype]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "CSRSparseMatrixToDense",
+                name,
+                sparse_input,
+                "type",
+                as_dtype(type_),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CSRSparseMatrixToDense._call(
+        name, (sparse_input,), {"type": type_}, fast_path_error
+    )
+    return _result

@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -25,7 +34,11 @@ if TYPE_CHECKING:
         TensorOperand,
     )
 
-__all__ = ["CSRSparseMatrixToSparseTensor", "csr_sparse_matrix_to_sparse_tensor"]
+__all__ = [
+    "CSRSparseMatrixToSparseTensor",
+    "CSRSparseMatrixToSparseTensorOutputs",
+    "csr_sparse_matrix_to_sparse_tensor",
+]
 
 Type = TypeVar("Type", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
 Uype = TypeVar("Uype", bound="TFloat32 | TFloat64 | TComplex", default="AnyDType")
@@ -36,6 +49,14 @@ class CSRSparseMatrixToSparseTensorInputs(OpInputs):
 
     sparse_matrix: Output[TVariant]
     type_: DType
+
+
+class CSRSparseMatrixToSparseTensorOutputs(NamedTuple, Generic[Type]):
+    """Outputs of CSRSparseMatrixToSparseTensor, as `csr_sparse_matrix_to_sparse_tensor` returns them."""
+
+    indices: Output[TInt64]
+    values: Output[Type]
+    dense_shape: Output[TInt64]
 
 
 class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
@@ -61,6 +82,7 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
     values: Output[Type]
     dense_shape: Output[TInt64]
     Inputs = CSRSparseMatrixToSparseTensorInputs
+    Outputs = CSRSparseMatrixToSparseTensorOutputs
 
     @property
     def inputs(self) -> CSRSparseMatrixToSparseTensorInputs:
@@ -82,12 +104,12 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: CSRSparseMatrixToSparseTensor[Uype] = CSRSparseMatrixToSparseTensor()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: CSRSparseMatrixToSparseTensor[Uype] = new(CSRSparseMatrixToSparseTensor)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.indices, op.values, op.dense_shape = execute(
-                    context._context,
+                    context[CURRENT],
                     "CSRSparseMatrixToSparseTensor",
                     None,
                     sparse_matrix,
@@ -95,18 +117,40 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (sparse_matrix,), {"type": type_}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (sparse_matrix,), {"type": type_}, fast_path_error)
 
 
+@explained
 def csr_sparse_matrix_to_sparse_tensor(
     sparse_matrix: TensorOperand[TVariant],
     type_: type[Uype] | DTypeLike,
     *,
     name: str | None = None,
-) -> CSRSparseMatrixToSparseTensor[Uype]:
-    """`CSRSparseMatrixToSparseTensor.create` in the current scope."""
-    return CSRSparseMatrixToSparseTensor.create(
-        Scope.current(name), sparse_matrix, type_
+    **_unknown: Never,
+) -> CSRSparseMatrixToSparseTensorOutputs[Uype]:
+    """The outputs of `CSRSparseMatrixToSparseTensor.create` in the current scope."""
+    if _unknown:
+        raise CSRSparseMatrixToSparseTensor._unknown(_unknown)
+    fast_path_error = None
+    _result: CSRSparseMatrixToSparseTensorOutputs[Uype]
+    if executing_eagerly():
+        try:
+            _result = CSRSparseMatrixToSparseTensorOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "CSRSparseMatrixToSparseTensor",
+                    name,
+                    sparse_matrix,
+                    "type",
+                    as_dtype(type_),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = CSRSparseMatrixToSparseTensor._call(
+        name, (sparse_matrix,), {"type": type_}, fast_path_error
     )
+    return _result

@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -20,7 +30,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TInt64,
-        TVariant,
     )
 
 __all__ = ["DenseToCSRSparseMatrix", "dense_to_csr_sparse_matrix"]
@@ -36,7 +45,7 @@ class DenseToCSRSparseMatrixInputs(OpInputs):
     T: DType
 
 
-class DenseToCSRSparseMatrix(Op):
+class DenseToCSRSparseMatrix(TensorOp[TVariant]):
     """TensorFlow's `DenseToCSRSparseMatrix`: `dense_input`, `indices` ->
     `sparse_output`.
 
@@ -57,9 +66,6 @@ class DenseToCSRSparseMatrix(Op):
     def inputs(self) -> DenseToCSRSparseMatrixInputs:
         return DenseToCSRSparseMatrixInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.sparse_output
-
     @staticmethod
     def create(
         scope: Scope, dense_input: Operand[U], indices: Operand[TInt64]
@@ -74,25 +80,45 @@ class DenseToCSRSparseMatrix(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: DenseToCSRSparseMatrix = DenseToCSRSparseMatrix()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: DenseToCSRSparseMatrix = new(DenseToCSRSparseMatrix)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_output = execute(
-                    context._context,
+                    context[CURRENT],
                     "DenseToCSRSparseMatrix",
                     None,
                     dense_input,
                     indices,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (dense_input, indices), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (dense_input, indices), {}, fast_path_error)
 
 
+@explained
 def dense_to_csr_sparse_matrix(
-    dense_input: Operand[U], indices: Operand[TInt64], *, name: str | None = None
-) -> DenseToCSRSparseMatrix:
-    """`DenseToCSRSparseMatrix.create` in the current scope."""
-    return DenseToCSRSparseMatrix.create(Scope.current(name), dense_input, indices)
+    dense_input: Operand[U],
+    indices: Operand[TInt64],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`sparse_output` of `DenseToCSRSparseMatrix.create` in the current scope."""
+    if _unknown:
+        raise DenseToCSRSparseMatrix._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "DenseToCSRSparseMatrix", name, dense_input, indices
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = DenseToCSRSparseMatrix._call(
+        name, (dense_input, indices), {}, fast_path_error
+    )
+    return _result

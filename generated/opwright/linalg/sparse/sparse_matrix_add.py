@@ -5,21 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
         Output,
+        SameOperand,
         TComplex,
         TFloat32,
         TFloat64,
-        TVariant,
         TensorOperand,
     )
 
@@ -38,7 +48,7 @@ class SparseMatrixAddInputs(OpInputs):
     T: DType
 
 
-class SparseMatrixAdd(Op):
+class SparseMatrixAdd(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixAdd`: `a`, `b`, `alpha`, `beta` -> `c`.
 
     TensorFlow's own text: `SparseMatrixAdd.tensorflow_doc()`.
@@ -58,16 +68,13 @@ class SparseMatrixAdd(Op):
     def inputs(self) -> SparseMatrixAddInputs:
         return SparseMatrixAddInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.c
-
     @staticmethod
     def create(
         scope: Scope,
         a: TensorOperand[TVariant],
         b: TensorOperand[TVariant],
         alpha: Operand[U],
-        beta: Operand[U],
+        beta: SameOperand[U],
     ) -> SparseMatrixAdd:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -81,26 +88,41 @@ class SparseMatrixAdd(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixAdd = SparseMatrixAdd()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseMatrixAdd = new(SparseMatrixAdd)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.c = execute(
-                    context._context, "SparseMatrixAdd", None, a, b, alpha, beta
+                    context[CURRENT], "SparseMatrixAdd", None, a, b, alpha, beta
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, b, alpha, beta), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, b, alpha, beta), {}, fast_path_error)
 
 
+@explained
 def sparse_matrix_add(
     a: TensorOperand[TVariant],
     b: TensorOperand[TVariant],
     alpha: Operand[U],
-    beta: Operand[U],
+    beta: SameOperand[U],
     *,
     name: str | None = None,
-) -> SparseMatrixAdd:
-    """`SparseMatrixAdd.create` in the current scope."""
-    return SparseMatrixAdd.create(Scope.current(name), a, b, alpha, beta)
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`c` of `SparseMatrixAdd.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixAdd._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "SparseMatrixAdd", name, a, b, alpha, beta
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixAdd._call(name, (a, b, alpha, beta), {}, fast_path_error)
+    return _result

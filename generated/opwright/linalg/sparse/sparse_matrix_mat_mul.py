@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         TType,
         TVariant,
@@ -43,7 +54,7 @@ class SparseMatrixMatMulInputs(OpInputs, Generic[U]):
     conjugate_output: bool
 
 
-class SparseMatrixMatMul(Op, Generic[T]):
+class SparseMatrixMatMul(TensorOp[T]):
     """TensorFlow's `SparseMatrixMatMul`: `a`, `b` -> `output`.
 
     TensorFlow's own text: `SparseMatrixMatMul.tensorflow_doc()`.
@@ -125,12 +136,9 @@ class SparseMatrixMatMul(Op, Generic[T]):
     def inputs(self) -> SparseMatrixMatMulInputs[T]:
         return SparseMatrixMatMulInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, a: TensorOperand[TVariant], b: Operand[U], *options: Options
+        scope: Scope, a: TensorOperand[TVariant], b: AnyOperand[U], *options: Options
     ) -> SparseMatrixMatMul[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -143,13 +151,13 @@ class SparseMatrixMatMul(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixMatMul[U] = SparseMatrixMatMul()
+        op: SparseMatrixMatMul[U] = new(SparseMatrixMatMul)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatrixMatMul",
                     None,
                     a,
@@ -168,8 +176,8 @@ class SparseMatrixMatMul(Op, Generic[T]):
                     opts.conjugate_output,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b),
@@ -181,7 +189,7 @@ class SparseMatrixMatMul(Op, Generic[T]):
                 "transpose_output": opts.transpose_output,
                 "conjugate_output": opts.conjugate_output,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -189,31 +197,62 @@ DEFAULTS = SparseMatrixMatMul.Options()
 MERGE = SparseMatrixMatMul.Options.merge
 
 
+@explained
 def sparse_matrix_mat_mul(
     a: TensorOperand[TVariant],
-    b: Operand[U],
+    b: AnyOperand[U],
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    adjoint_a: bool = default(False),
-    adjoint_b: bool = default(False),
-    transpose_output: bool = default(False),
-    conjugate_output: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
+    transpose_output: bool = False,
+    conjugate_output: bool = False,
     name: str | None = None,
-) -> SparseMatrixMatMul[U]:
-    """`SparseMatrixMatMul.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[U]:
+    """`output` of `SparseMatrixMatMul.create` in the current scope, with
     SparseMatrixMatMul.Options as keywords.
     """
-    return SparseMatrixMatMul.create(
-        Scope.current(name),
-        a,
-        b,
-        SparseMatrixMatMul.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            adjoint_a=adjoint_a,
-            adjoint_b=adjoint_b,
-            transpose_output=transpose_output,
-            conjugate_output=conjugate_output,
-        ),
+    if _unknown:
+        raise SparseMatrixMatMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatrixMatMul",
+                name,
+                a,
+                b,
+                "transpose_a",
+                flags[transpose_a],
+                "transpose_b",
+                flags[transpose_b],
+                "adjoint_a",
+                flags[adjoint_a],
+                "adjoint_b",
+                flags[adjoint_b],
+                "transpose_output",
+                flags[transpose_output],
+                "conjugate_output",
+                flags[conjugate_output],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixMatMul._call(
+        name,
+        (a, b),
+        {
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "adjoint_a": adjoint_a,
+            "adjoint_b": adjoint_b,
+            "transpose_output": transpose_output,
+            "conjugate_output": conjugate_output,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,19 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
-        Operand,
         Output,
         TType,
-        TVariant,
         TensorOperand,
     )
 
@@ -34,7 +43,7 @@ class SparseMatrixMulInputs(OpInputs):
     T: DType
 
 
-class SparseMatrixMul(Op):
+class SparseMatrixMul(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixMul`: `a`, `b` -> `output`.
 
     TensorFlow's own text: `SparseMatrixMul.tensorflow_doc()`.
@@ -52,12 +61,9 @@ class SparseMatrixMul(Op):
     def inputs(self) -> SparseMatrixMulInputs:
         return SparseMatrixMulInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
     def create(
-        scope: Scope, a: TensorOperand[TVariant], b: Operand[U]
+        scope: Scope, a: TensorOperand[TVariant], b: AnyOperand[U]
     ) -> SparseMatrixMul:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -69,19 +75,35 @@ class SparseMatrixMul(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixMul = SparseMatrixMul()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "SparseMatrixMul", None, a, b)
+        op: SparseMatrixMul = new(SparseMatrixMul)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "SparseMatrixMul", None, a, b)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, b), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, b), {}, fast_path_error)
 
 
+@explained
 def sparse_matrix_mul(
-    a: TensorOperand[TVariant], b: Operand[U], *, name: str | None = None
-) -> SparseMatrixMul:
-    """`SparseMatrixMul.create` in the current scope."""
-    return SparseMatrixMul.create(Scope.current(name), a, b)
+    a: TensorOperand[TVariant],
+    b: AnyOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `SparseMatrixMul.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SparseMatrixMul", name, a, b)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixMul._call(name, (a, b), {}, fast_path_error)
+    return _result

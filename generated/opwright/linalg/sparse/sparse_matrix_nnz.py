@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TVariant, TensorOperand
 
 __all__ = ["SparseMatrixNNZ", "sparse_matrix_nnz"]
 
@@ -21,7 +32,7 @@ class SparseMatrixNNZInputs(OpInputs):
     sparse_matrix: Output[TVariant]
 
 
-class SparseMatrixNNZ(Op):
+class SparseMatrixNNZ(TensorOp[TInt32]):
     """TensorFlow's `SparseMatrixNNZ`: `sparse_matrix` -> `nnz`.
 
     TensorFlow's own text: `SparseMatrixNNZ.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class SparseMatrixNNZ(Op):
     def inputs(self) -> SparseMatrixNNZInputs:
         return SparseMatrixNNZInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.nnz
-
     @staticmethod
     def create(scope: Scope, sparse_matrix: TensorOperand[TVariant]) -> SparseMatrixNNZ:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,21 +61,36 @@ class SparseMatrixNNZ(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixNNZ = SparseMatrixNNZ()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseMatrixNNZ = new(SparseMatrixNNZ)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.nnz = execute(
-                    context._context, "SparseMatrixNNZ", None, sparse_matrix
+                    context[CURRENT], "SparseMatrixNNZ", None, sparse_matrix
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (sparse_matrix,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (sparse_matrix,), {}, fast_path_error)
 
 
+@explained
 def sparse_matrix_nnz(
-    sparse_matrix: TensorOperand[TVariant], *, name: str | None = None
-) -> SparseMatrixNNZ:
-    """`SparseMatrixNNZ.create` in the current scope."""
-    return SparseMatrixNNZ.create(Scope.current(name), sparse_matrix)
+    sparse_matrix: TensorOperand[TVariant],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`nnz` of `SparseMatrixNNZ.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixNNZ._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SparseMatrixNNZ", name, sparse_matrix)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixNNZ._call(name, (sparse_matrix,), {}, fast_path_error)
+    return _result

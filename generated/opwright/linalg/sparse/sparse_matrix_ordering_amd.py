@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32, TVariant, TensorOperand
+    from opwright_runtime.gencode import Output, TVariant, TensorOperand
 
 __all__ = ["SparseMatrixOrderingAMD", "sparse_matrix_ordering_amd"]
 
@@ -21,7 +32,7 @@ class SparseMatrixOrderingAMDInputs(OpInputs):
     input: Output[TVariant]
 
 
-class SparseMatrixOrderingAMD(Op):
+class SparseMatrixOrderingAMD(TensorOp[TInt32]):
     """TensorFlow's `SparseMatrixOrderingAMD`: `input` -> `output`.
 
     TensorFlow's own text: `SparseMatrixOrderingAMD.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class SparseMatrixOrderingAMD(Op):
     def inputs(self) -> SparseMatrixOrderingAMDInputs:
         return SparseMatrixOrderingAMDInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, input: TensorOperand[TVariant]) -> SparseMatrixOrderingAMD:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,21 +61,33 @@ class SparseMatrixOrderingAMD(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixOrderingAMD = SparseMatrixOrderingAMD()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseMatrixOrderingAMD = new(SparseMatrixOrderingAMD)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context, "SparseMatrixOrderingAMD", None, input
+                    context[CURRENT], "SparseMatrixOrderingAMD", None, input
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input,), {}, fast_path_error)
 
 
+@explained
 def sparse_matrix_ordering_amd(
-    input: TensorOperand[TVariant], *, name: str | None = None
-) -> SparseMatrixOrderingAMD:
-    """`SparseMatrixOrderingAMD.create` in the current scope."""
-    return SparseMatrixOrderingAMD.create(Scope.current(name), input)
+    input: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
+    """`output` of `SparseMatrixOrderingAMD.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixOrderingAMD._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "SparseMatrixOrderingAMD", name, input)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixOrderingAMD._call(name, (input,), {}, fast_path_error)
+    return _result

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Output,
         TFloat32,
         TFloat64,
-        TVariant,
         TensorOperand,
     )
 
@@ -31,7 +41,7 @@ class SparseMatrixSoftmaxInputs(OpInputs):
     type_: DType
 
 
-class SparseMatrixSoftmax(Op):
+class SparseMatrixSoftmax(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixSoftmax`: `logits` -> `softmax`.
 
     TensorFlow's own text: `SparseMatrixSoftmax.tensorflow_doc()`.
@@ -54,9 +64,6 @@ class SparseMatrixSoftmax(Op):
     def inputs(self) -> SparseMatrixSoftmaxInputs:
         return SparseMatrixSoftmaxInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.softmax
-
     @staticmethod
     def create(
         scope: Scope,
@@ -73,12 +80,12 @@ class SparseMatrixSoftmax(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixSoftmax = SparseMatrixSoftmax()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseMatrixSoftmax = new(SparseMatrixSoftmax)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.softmax = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatrixSoftmax",
                     None,
                     logits,
@@ -86,16 +93,38 @@ class SparseMatrixSoftmax(Op):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (logits,), {"type": type_}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (logits,), {"type": type_}, fast_path_error)
 
 
+@explained
 def sparse_matrix_softmax(
     logits: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseMatrixSoftmax:
-    """`SparseMatrixSoftmax.create` in the current scope."""
-    return SparseMatrixSoftmax.create(Scope.current(name), logits, type_)
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`softmax` of `SparseMatrixSoftmax.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixSoftmax._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatrixSoftmax",
+                name,
+                logits,
+                "type",
+                as_dtype(type_),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixSoftmax._call(
+        name, (logits,), {"type": type_}, fast_path_error
+    )
+    return _result

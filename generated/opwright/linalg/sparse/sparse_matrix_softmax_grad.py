@@ -5,19 +5,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Output,
         TFloat32,
         TFloat64,
-        TVariant,
         TensorOperand,
     )
 
@@ -32,7 +42,7 @@ class SparseMatrixSoftmaxGradInputs(OpInputs):
     type_: DType
 
 
-class SparseMatrixSoftmaxGrad(Op):
+class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixSoftmaxGrad`: `softmax`, `grad_softmax` ->
     `gradient`.
 
@@ -56,9 +66,6 @@ class SparseMatrixSoftmaxGrad(Op):
     def inputs(self) -> SparseMatrixSoftmaxGradInputs:
         return SparseMatrixSoftmaxGradInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.gradient
-
     @staticmethod
     def create(
         scope: Scope,
@@ -77,12 +84,12 @@ class SparseMatrixSoftmaxGrad(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixSoftmaxGrad = SparseMatrixSoftmaxGrad()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseMatrixSoftmaxGrad = new(SparseMatrixSoftmaxGrad)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.gradient = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatrixSoftmaxGrad",
                     None,
                     softmax,
@@ -91,19 +98,42 @@ class SparseMatrixSoftmaxGrad(Op):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (softmax, grad_softmax), {"type": type_}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (softmax, grad_softmax), {"type": type_}, fast_path_error
+        )
 
 
+@explained
 def sparse_matrix_softmax_grad(
     softmax: TensorOperand[TVariant],
     grad_softmax: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseMatrixSoftmaxGrad:
-    """`SparseMatrixSoftmaxGrad.create` in the current scope."""
-    return SparseMatrixSoftmaxGrad.create(
-        Scope.current(name), softmax, grad_softmax, type_
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`gradient` of `SparseMatrixSoftmaxGrad.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixSoftmaxGrad._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatrixSoftmaxGrad",
+                name,
+                softmax,
+                grad_softmax,
+                "type",
+                as_dtype(type_),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixSoftmaxGrad._call(
+        name, (softmax, grad_softmax), {"type": type_}, fast_path_error
     )
+    return _result

@@ -5,13 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Operand,
@@ -20,7 +31,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TInt32,
-        TVariant,
         TensorOperand,
     )
 
@@ -35,7 +45,7 @@ class SparseMatrixSparseCholeskyInputs(OpInputs):
     type_: DType
 
 
-class SparseMatrixSparseCholesky(Op):
+class SparseMatrixSparseCholesky(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixSparseCholesky`: `input`, `permutation` -> `output`.
 
     TensorFlow's own text: `SparseMatrixSparseCholesky.tensorflow_doc()`.
@@ -58,9 +68,6 @@ class SparseMatrixSparseCholesky(Op):
     def inputs(self) -> SparseMatrixSparseCholeskyInputs:
         return SparseMatrixSparseCholeskyInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +86,12 @@ class SparseMatrixSparseCholesky(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixSparseCholesky = SparseMatrixSparseCholesky()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseMatrixSparseCholesky = new(SparseMatrixSparseCholesky)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatrixSparseCholesky",
                     None,
                     input,
@@ -93,19 +100,40 @@ class SparseMatrixSparseCholesky(Op):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (input, permutation), {"type": type_}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (input, permutation), {"type": type_}, fast_path_error)
 
 
+@explained
 def sparse_matrix_sparse_cholesky(
     input: TensorOperand[TVariant],
     permutation: Operand[TInt32],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseMatrixSparseCholesky:
-    """`SparseMatrixSparseCholesky.create` in the current scope."""
-    return SparseMatrixSparseCholesky.create(
-        Scope.current(name), input, permutation, type_
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `SparseMatrixSparseCholesky.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixSparseCholesky._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatrixSparseCholesky",
+                name,
+                input,
+                permutation,
+                "type",
+                as_dtype(type_),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixSparseCholesky._call(
+        name, (input, permutation), {"type": type_}, fast_path_error
     )
+    return _result

@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Output,
         TComplex,
         TFloat32,
         TFloat64,
-        TVariant,
         TensorOperand,
     )
     from typing_extensions import Self
@@ -39,7 +51,7 @@ class SparseMatrixSparseMatMulInputs(OpInputs):
     adjoint_b: bool
 
 
-class SparseMatrixSparseMatMul(Op):
+class SparseMatrixSparseMatMul(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixSparseMatMul`: `a`, `b` -> `c`.
 
     TensorFlow's own text: `SparseMatrixSparseMatMul.tensorflow_doc()`.
@@ -105,9 +117,6 @@ class SparseMatrixSparseMatMul(Op):
     def inputs(self) -> SparseMatrixSparseMatMulInputs:
         return SparseMatrixSparseMatMulInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.c
-
     @staticmethod
     def create(
         scope: Scope,
@@ -128,13 +137,13 @@ class SparseMatrixSparseMatMul(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixSparseMatMul = SparseMatrixSparseMatMul()
+        op: SparseMatrixSparseMatMul = new(SparseMatrixSparseMatMul)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.c = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatrixSparseMatMul",
                     None,
                     a,
@@ -151,8 +160,8 @@ class SparseMatrixSparseMatMul(Op):
                     opts.adjoint_b,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (a, b),
@@ -163,7 +172,7 @@ class SparseMatrixSparseMatMul(Op):
                 "adjoint_a": opts.adjoint_a,
                 "adjoint_b": opts.adjoint_b,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -171,29 +180,58 @@ DEFAULTS = SparseMatrixSparseMatMul.Options()
 MERGE = SparseMatrixSparseMatMul.Options.merge
 
 
+@explained
 def sparse_matrix_sparse_mat_mul(
     a: TensorOperand[TVariant],
     b: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
-    transpose_a: bool = default(False),
-    transpose_b: bool = default(False),
-    adjoint_a: bool = default(False),
-    adjoint_b: bool = default(False),
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
     name: str | None = None,
-) -> SparseMatrixSparseMatMul:
-    """`SparseMatrixSparseMatMul.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`c` of `SparseMatrixSparseMatMul.create` in the current scope, with
     SparseMatrixSparseMatMul.Options as keywords.
     """
-    return SparseMatrixSparseMatMul.create(
-        Scope.current(name),
-        a,
-        b,
-        type_,
-        SparseMatrixSparseMatMul.Options(
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
-            adjoint_a=adjoint_a,
-            adjoint_b=adjoint_b,
-        ),
+    if _unknown:
+        raise SparseMatrixSparseMatMul._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatrixSparseMatMul",
+                name,
+                a,
+                b,
+                "type",
+                as_dtype(type_),
+                "transpose_a",
+                flags[transpose_a],
+                "transpose_b",
+                flags[transpose_b],
+                "adjoint_a",
+                flags[adjoint_a],
+                "adjoint_b",
+                flags[adjoint_b],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixSparseMatMul._call(
+        name,
+        (a, b),
+        {
+            "type": type_,
+            "transpose_a": transpose_a,
+            "transpose_b": transpose_b,
+            "adjoint_a": adjoint_a,
+            "adjoint_b": adjoint_b,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Output,
         TComplex,
         TFloat32,
         TFloat64,
-        TVariant,
         TensorOperand,
     )
     from typing_extensions import Self
@@ -35,7 +47,7 @@ class SparseMatrixTransposeInputs(OpInputs):
     type_: DType
 
 
-class SparseMatrixTranspose(Op):
+class SparseMatrixTranspose(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixTranspose`: `input` -> `output`.
 
     TensorFlow's own text: `SparseMatrixTranspose.tensorflow_doc()`.
@@ -78,9 +90,6 @@ class SparseMatrixTranspose(Op):
     def inputs(self) -> SparseMatrixTransposeInputs:
         return SparseMatrixTransposeInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -99,13 +108,13 @@ class SparseMatrixTranspose(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixTranspose = SparseMatrixTranspose()
+        op: SparseMatrixTranspose = new(SparseMatrixTranspose)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatrixTranspose",
                     None,
                     input,
@@ -115,10 +124,13 @@ class SparseMatrixTranspose(Op):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input,), {"conjugate": opts.conjugate, "type": type_}, refusal
+            scope,
+            (input,),
+            {"conjugate": opts.conjugate, "type": type_},
+            fast_path_error,
         )
 
 
@@ -126,19 +138,38 @@ DEFAULTS = SparseMatrixTranspose.Options()
 MERGE = SparseMatrixTranspose.Options.merge
 
 
+@explained
 def sparse_matrix_transpose(
     input: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
-    conjugate: bool = default(False),
+    conjugate: bool = False,
     name: str | None = None,
-) -> SparseMatrixTranspose:
-    """`SparseMatrixTranspose.create` in the current scope, with
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`output` of `SparseMatrixTranspose.create` in the current scope, with
     SparseMatrixTranspose.Options as keywords.
     """
-    return SparseMatrixTranspose.create(
-        Scope.current(name),
-        input,
-        type_,
-        SparseMatrixTranspose.Options(conjugate=conjugate),
+    if _unknown:
+        raise SparseMatrixTranspose._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatrixTranspose",
+                name,
+                input,
+                "conjugate",
+                flags[conjugate],
+                "type",
+                as_dtype(type_),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixTranspose._call(
+        name, (input,), {"conjugate": conjugate, "type": type_}, fast_path_error
     )
+    return _result

@@ -5,13 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         DType,
         DTypeLike,
         Operand,
@@ -20,7 +31,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TInt64,
-        TVariant,
     )
 
 __all__ = ["SparseMatrixZeros", "sparse_matrix_zeros"]
@@ -33,7 +43,7 @@ class SparseMatrixZerosInputs(OpInputs):
     type_: DType
 
 
-class SparseMatrixZeros(Op):
+class SparseMatrixZeros(TensorOp[TVariant]):
     """TensorFlow's `SparseMatrixZeros`: `dense_shape` -> `sparse_matrix`.
 
     TensorFlow's own text: `SparseMatrixZeros.tensorflow_doc()`.
@@ -56,9 +66,6 @@ class SparseMatrixZeros(Op):
     def inputs(self) -> SparseMatrixZerosInputs:
         return SparseMatrixZerosInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.sparse_matrix
-
     @staticmethod
     def create(
         scope: Scope,
@@ -75,12 +82,12 @@ class SparseMatrixZeros(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseMatrixZeros = SparseMatrixZeros()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseMatrixZeros = new(SparseMatrixZeros)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_matrix = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseMatrixZeros",
                     None,
                     dense_shape,
@@ -88,16 +95,38 @@ class SparseMatrixZeros(Op):
                     as_dtype(type_),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (dense_shape,), {"type": type_}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (dense_shape,), {"type": type_}, fast_path_error)
 
 
+@explained
 def sparse_matrix_zeros(
     dense_shape: Operand[TInt64],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
     *,
     name: str | None = None,
-) -> SparseMatrixZeros:
-    """`SparseMatrixZeros.create` in the current scope."""
-    return SparseMatrixZeros.create(Scope.current(name), dense_shape, type_)
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`sparse_matrix` of `SparseMatrixZeros.create` in the current scope."""
+    if _unknown:
+        raise SparseMatrixZeros._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseMatrixZeros",
+                name,
+                dense_shape,
+                "type",
+                as_dtype(type_),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseMatrixZeros._call(
+        name, (dense_shape,), {"type": type_}, fast_path_error
+    )
+    return _result

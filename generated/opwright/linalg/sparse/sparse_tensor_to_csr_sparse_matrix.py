@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TVariant,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -20,7 +30,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TInt64,
-        TVariant,
     )
 
 __all__ = ["SparseTensorToCSRSparseMatrix", "sparse_tensor_to_csr_sparse_matrix"]
@@ -37,7 +46,7 @@ class SparseTensorToCSRSparseMatrixInputs(OpInputs):
     T: DType
 
 
-class SparseTensorToCSRSparseMatrix(Op):
+class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     """TensorFlow's `SparseTensorToCSRSparseMatrix`: `indices`, `values`,
     `dense_shape` -> `sparse_matrix`.
 
@@ -58,9 +67,6 @@ class SparseTensorToCSRSparseMatrix(Op):
     def inputs(self) -> SparseTensorToCSRSparseMatrixInputs:
         return SparseTensorToCSRSparseMatrixInputs(self)
 
-    def as_output(self) -> Output[TVariant]:
-        return self.sparse_matrix
-
     @staticmethod
     def create(
         scope: Scope,
@@ -79,12 +85,12 @@ class SparseTensorToCSRSparseMatrix(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: SparseTensorToCSRSparseMatrix = SparseTensorToCSRSparseMatrix()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: SparseTensorToCSRSparseMatrix = new(SparseTensorToCSRSparseMatrix)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.sparse_matrix = execute(
-                    context._context,
+                    context[CURRENT],
                     "SparseTensorToCSRSparseMatrix",
                     None,
                     indices,
@@ -92,19 +98,41 @@ class SparseTensorToCSRSparseMatrix(Op):
                     dense_shape,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (indices, values, dense_shape), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (indices, values, dense_shape), {}, fast_path_error)
 
 
+@explained
 def sparse_tensor_to_csr_sparse_matrix(
     indices: Operand[TInt64],
     values: Operand[U],
     dense_shape: Operand[TInt64],
     *,
     name: str | None = None,
-) -> SparseTensorToCSRSparseMatrix:
-    """`SparseTensorToCSRSparseMatrix.create` in the current scope."""
-    return SparseTensorToCSRSparseMatrix.create(
-        Scope.current(name), indices, values, dense_shape
+    **_unknown: Never,
+) -> Output[TVariant]:
+    """`sparse_matrix` of `SparseTensorToCSRSparseMatrix.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise SparseTensorToCSRSparseMatrix._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TVariant]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "SparseTensorToCSRSparseMatrix",
+                name,
+                indices,
+                values,
+                dense_shape,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = SparseTensorToCSRSparseMatrix._call(
+        name, (indices, values, dense_shape), {}, fast_path_error
     )
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["BesselK0e", "bessel_k0e"]
 
@@ -26,7 +35,7 @@ class BesselK0eInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BesselK0e(Op, Generic[T]):
+class BesselK0e(TensorOp[T]):
     """TensorFlow's `BesselK0e`: `x` -> `y`.
 
     TensorFlow's own text: `BesselK0e.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class BesselK0e(Op, Generic[T]):
     def inputs(self) -> BesselK0eInputs[T]:
         return BesselK0eInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> BesselK0e[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class BesselK0e(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BesselK0e[U] = BesselK0e()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "BesselK0e", None, x)
+        op: BesselK0e[U] = new(BesselK0e)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "BesselK0e", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def bessel_k0e(x: Operand[U], *, name: str | None = None) -> BesselK0e[U]:
-    """`BesselK0e.create` in the current scope."""
-    return BesselK0e.create(Scope.current(name), x)
+@explained
+def bessel_k0e(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `BesselK0e.create` in the current scope."""
+    if _unknown:
+        raise BesselK0e._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BesselK0e", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BesselK0e._call(name, (x,), {}, fast_path_error)
+    return _result

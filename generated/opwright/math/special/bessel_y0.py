@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["BesselY0", "bessel_y0"]
 
@@ -26,7 +35,7 @@ class BesselY0Inputs(OpInputs, Generic[U]):
     T: DType
 
 
-class BesselY0(Op, Generic[T]):
+class BesselY0(TensorOp[T]):
     """TensorFlow's `BesselY0`: `x` -> `y`.
 
     TensorFlow's own text: `BesselY0.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class BesselY0(Op, Generic[T]):
     def inputs(self) -> BesselY0Inputs[T]:
         return BesselY0Inputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> BesselY0[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class BesselY0(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: BesselY0[U] = BesselY0()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "BesselY0", None, x)
+        op: BesselY0[U] = new(BesselY0)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "BesselY0", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def bessel_y0(x: Operand[U], *, name: str | None = None) -> BesselY0[U]:
-    """`BesselY0.create` in the current scope."""
-    return BesselY0.create(Scope.current(name), x)
+@explained
+def bessel_y0(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `BesselY0.create` in the current scope."""
+    if _unknown:
+        raise BesselY0._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "BesselY0", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = BesselY0._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["Dawsn", "dawsn"]
 
@@ -26,7 +35,7 @@ class DawsnInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class Dawsn(Op, Generic[T]):
+class Dawsn(TensorOp[T]):
     """TensorFlow's `Dawsn`: `x` -> `y`.
 
     TensorFlow's own text: `Dawsn.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class Dawsn(Op, Generic[T]):
     def inputs(self) -> DawsnInputs[T]:
         return DawsnInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> Dawsn[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,29 @@ class Dawsn(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Dawsn[U] = Dawsn()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Dawsn", None, x)
+        op: Dawsn[U] = new(Dawsn)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Dawsn", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def dawsn(x: Operand[U], *, name: str | None = None) -> Dawsn[U]:
-    """`Dawsn.create` in the current scope."""
-    return Dawsn.create(Scope.current(name), x)
+@explained
+def dawsn(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+    """`y` of `Dawsn.create` in the current scope."""
+    if _unknown:
+        raise Dawsn._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Dawsn", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Dawsn._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TFloating
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
 
 __all__ = ["FresnelSin", "fresnel_sin"]
 
@@ -26,7 +35,7 @@ class FresnelSinInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class FresnelSin(Op, Generic[T]):
+class FresnelSin(TensorOp[T]):
     """TensorFlow's `FresnelSin`: `x` -> `y`.
 
     TensorFlow's own text: `FresnelSin.tensorflow_doc()`.
@@ -46,9 +55,6 @@ class FresnelSin(Op, Generic[T]):
     def inputs(self) -> FresnelSinInputs[T]:
         return FresnelSinInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[U]) -> FresnelSin[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -60,17 +66,31 @@ class FresnelSin(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: FresnelSin[U] = FresnelSin()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "FresnelSin", None, x)
+        op: FresnelSin[U] = new(FresnelSin)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "FresnelSin", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def fresnel_sin(x: Operand[U], *, name: str | None = None) -> FresnelSin[U]:
-    """`FresnelSin.create` in the current scope."""
-    return FresnelSin.create(Scope.current(name), x)
+@explained
+def fresnel_sin(
+    x: Operand[U], *, name: str | None = None, **_unknown: Never
+) -> Output[U]:
+    """`y` of `FresnelSin.create` in the current scope."""
+    if _unknown:
+        raise FresnelSin._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "FresnelSin", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = FresnelSin._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -6,7 +6,8 @@ import tensorflow as tf
 from typing_extensions import assert_type
 
 from opwright import Output, Scope, TFloat32, TResource, op_class, op_names
-from opwright.core import IdentityN, assign, no_op, read_variable_op, var_handle_op
+from opwright.array import IdentityN
+from opwright.control_flow import NoOp, no_op
 from opwright.data import map_dataset
 from opwright.dtypes import cast
 from opwright.linalg import MatMul, mat_mul
@@ -14,21 +15,24 @@ from opwright.train import (
     ResourceAccumulatorTakeGradient,
     resource_accumulator_take_gradient,
 )
+from opwright.variables import assign, read_variable_op, var_handle_op
 
 
 def inputs_of_an_op() -> None:
     with tf.Graph().as_default():
-        x = cast([[1.0]], TFloat32).y
-        op = mat_mul(x, x)
+        x = cast([[1.0]], TFloat32)
+        op = MatMul.create(Scope.current(), x, x)
         assert_type(op.inputs.a, Output[TFloat32])
         assert_type(op.inputs.transpose_a, bool)
         assert op.op.type == "MatMul"
         assert_type(op, MatMul[TFloat32])
+        assert_type(mat_mul(x, x), Output[TFloat32])
+        assert mat_mul(x, x).op.type == "MatMul"
 
 
 def inputs_of_an_operation() -> None:
     with tf.Graph().as_default():
-        x = cast([[1.0]], TFloat32).y
+        x = cast([[1.0]], TFloat32)
         found = MatMul.from_operation(mat_mul(x, x, transpose_b=True).op)
         assert_type(found, MatMul)
         assert_type(found.product, Output)
@@ -40,30 +44,35 @@ def inputs_of_an_operation() -> None:
 
 def no_outputs() -> None:
     with tf.Graph().as_default():
-        assert no_op(name="nothing").op.name == "nothing"
+        made = NoOp.create(Scope.current().with_name("nothing"))
+        assert made.op.name == "nothing"
+        done = no_op(name="again")
+        assert done is not None and done.name == "again"
 
 
 def handles() -> None:
-    handle = var_handle_op(TFloat32, [2]).resource
+    handle = var_handle_op(TFloat32, [2])
     assert_type(handle, Output[TResource])
     variable = tf.Variable(tf.ones([2]))
-    assert_type(read_variable_op(variable.handle, TFloat32).value, Output[TFloat32])
+    assert_type(read_variable_op(variable.handle, TFloat32), Output[TFloat32])
 
 
 def accumulators() -> None:
     def average(handle: Output[TResource]) -> Output[TFloat32]:
-        op = resource_accumulator_take_gradient(handle, 1, TFloat32)
-        assert_type(op, ResourceAccumulatorTakeGradient[TFloat32])
-        return ResourceAccumulatorTakeGradient.create(
+        taken = resource_accumulator_take_gradient(handle, 1, TFloat32)
+        assert_type(taken, Output[TFloat32])
+        op = ResourceAccumulatorTakeGradient.create(
             Scope.current(), handle, 1, TFloat32
-        ).average
+        )
+        assert_type(op, ResourceAccumulatorTakeGradient[TFloat32])
+        return op.average
 
     assert callable(average)
 
 
 def refs() -> None:
     def assigned(ref: Output[TFloat32]) -> Output[TFloat32]:
-        return assign(ref, 1.0, validate_shape=False).output_ref
+        return assign(ref, 1.0, validate_shape=False)
 
     assert callable(assigned)
 

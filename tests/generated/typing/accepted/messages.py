@@ -8,6 +8,7 @@ from typing_extensions import assert_type
 
 from opwright import Scope
 from opwright.tpu import (
+    ConfigureTPUEmbedding,
     IsTPUEmbeddingInitialized,
     configure_tpu_embedding,
     is_tpu_embedding_initialized,
@@ -26,5 +27,7 @@ def a_message_or_its_bytes() -> None:
 
 def read_back() -> None:
     with tf.Graph().as_default():
-        made = configure_tpu_embedding(TPUEmbeddingConfiguration(num_hosts=1))
+        made = ConfigureTPUEmbedding.create(
+            Scope.current(), TPUEmbeddingConfiguration(num_hosts=1)
+        )
         assert_type(made.inputs.config, bytes)

@@ -14,7 +14,7 @@ from opwright import (
     TFloating,
     TInt32,
 )
-from opwright.core import concat_v2, gather_v2, identity_n, one_hot, split
+from opwright.array import concat_v2, gather_v2, identity_n, one_hot, split
 from opwright.dtypes import cast
 from opwright.linalg import MatMul, mat_mul
 from opwright.math import AddV2, add_n, add_v2
@@ -23,31 +23,31 @@ F = TypeVar("F", bound=TFloating)
 
 
 def floats() -> Output[TFloat32]:
-    return cast([[1.0, 2.0], [3.0, 4.0]], TFloat32).y
+    return cast([[1.0, 2.0], [3.0, 4.0]], TFloat32)
 
 
 def ints() -> Output[TInt32]:
-    return cast([0, 1], TInt32).y
+    return cast([0, 1], TInt32)
 
 
 def an_output_settles_the_dtype() -> None:
     x = floats()
     assert_type(AddV2.create(Scope.current(), x, x), AddV2[TFloat32])
-    assert_type(add_v2(x, x).z, Output[TFloat32])
-    assert_type(mat_mul(x, x, transpose_b=True).product, Output[TFloat32])
-    assert_type(add_v2(ints(), ints()).z, Output[TInt32])
+    assert_type(add_v2(x, x), Output[TFloat32])
+    assert_type(mat_mul(x, x, transpose_b=True), Output[TFloat32])
+    assert_type(add_v2(ints(), ints()), Output[TInt32])
 
 
 def values_go_with_it() -> None:
     x = floats()
-    assert_type(add_v2(x, 1.0).z, Output[TFloat32])
-    assert_type(add_v2(1, x).z, Output[TFloat32])
-    assert_type(add_v2(x, [1.0, 2.0]).z, Output[TFloat32])
-    assert_type(add_v2(((1, 2), (3, 4)), x).z, Output[TFloat32])
-    assert_type(add_v2(x, np.ones((2, 2), np.float32)).z, Output[TFloat32])
-    assert_type(add_v2(np.float32(1), x).z, Output[TFloat32])
-    assert_type(add_v2([x[0], x[1]], x).z, Output[TFloat32])
-    assert_type(add_v2([x, x], x).z, Output[TFloat32])
+    assert_type(add_v2(x, 1.0), Output[TFloat32])
+    assert_type(add_v2(1, x), Output[TFloat32])
+    assert_type(add_v2(x, [1.0, 2.0]), Output[TFloat32])
+    assert_type(add_v2(((1, 2), (3, 4)), x), Output[TFloat32])
+    assert_type(add_v2(x, np.ones((2, 2), np.float32)), Output[TFloat32])
+    assert_type(add_v2(np.float32(1), x), Output[TFloat32])
+    assert_type(add_v2([x[0], x[1]], x), Output[TFloat32])
+    assert_type(add_v2([x, x], x), Output[TFloat32])
 
 
 def plain_tensors_go_with_it() -> None:
@@ -55,44 +55,53 @@ def plain_tensors_go_with_it() -> None:
     plain: tf.Tensor = tf.constant(1.0)
     variable = tf.Variable(plain)
     sums: list[Output[TFloat32]] = [
-        add_v2(x, plain).z,
-        add_v2(plain, x).z,
-        add_v2(variable, x).z,
-        add_v2(x + 1.0, x).z,
-        add_v2(plain, plain).z,
+        add_v2(x, plain),
+        add_v2(plain, x),
+        add_v2(variable, x),
+        add_v2(x + 1.0, x),
+        add_v2(plain, plain),
     ]
     assert len(sums) == 5
 
 
 def ops_with_one_output_are_operands() -> None:
     x = floats()
-    assert_type(add_v2(add_v2(x, x), x).z, Output[TFloat32])
-    assert_type(mat_mul(x, cast([[1], [2]], TFloat32)).product, Output[TFloat32])
-    assert_type(add_v2(add_v2(x, x), 2.0).as_output(), Output[TFloat32])
+    assert_type(add_v2(add_v2(x, x), x), Output[TFloat32])
+    assert_type(mat_mul(x, cast([[1], [2]], TFloat32)), Output[TFloat32])
+    scope = Scope.current()
+    op = AddV2.create(scope, x, x)
+    assert_type(add_v2(op, op), Output[TFloat32])
+    assert_type(add_v2([op, op], x), Output[TFloat32])
+    assert_type(op + x, Output[TFloat32])
+    assert_type(AddV2.create(scope, op, 2.0).as_output(), Output[TFloat32])
 
 
 def nothing_but_values_leaves_it_open() -> None:
-    total = add_v2(1.0, 2.0)
+    total = AddV2.create(Scope.current(), 1.0, 2.0)
     assert_type(total, AddV2)
+    assert_type(add_v2(1.0, 2.0), Output)
     anything = total.z
-    fits_all: list[Output[TFloat32]] = [anything, add_v2(anything, floats()).z]
+    fits_all: list[Output[TFloat32]] = [anything, add_v2(anything, floats())]
     assert len(fits_all) == 2
 
 
 def lists() -> None:
     x = floats()
-    assert_type(add_n([x, x, [[1.0, 2.0], [3.0, 4.0]]]).sum, Output[TFloat32])
-    assert_type(add_n([x, add_v2(x, x)]).sum, Output[TFloat32])
-    assert_type(concat_v2([x, x], 0).output, Output[TFloat32])
-    parts = split(0, x, 2).output
+    assert_type(add_n([x, x, [[1.0, 2.0], [3.0, 4.0]]]), Output[TFloat32])
+    assert_type(add_n([x, add_v2(x, x)]), Output[TFloat32])
+    assert_type(concat_v2([x, x], 0), Output[TFloat32])
+    parts = split(0, x, 2)
     assert_type(parts, list[Output[TFloat32]])
-    assert_type(add_n(parts).sum, Output[TFloat32])
-    ops = [add_v2(x, x), add_v2(x, 1.0)]
-    assert_type(add_n(ops).sum, Output[TFloat32])
+    assert_type(add_n(parts), Output[TFloat32])
+    sums = [add_v2(x, x), add_v2(x, 1.0)]
+    assert_type(add_n(sums), Output[TFloat32])
+    scope = Scope.current()
+    ops = [AddV2.create(scope, x, x), AddV2.create(scope, x, 1.0)]
+    assert_type(add_n(ops), Output[TFloat32])
 
 
 def lists_of_many_dtypes() -> None:
-    outputs = identity_n([floats(), ints(), "text", tf.constant(1), 2]).output
+    outputs = identity_n([floats(), ints(), "text", tf.constant(1), 2])
     assert_type(outputs[0], Output)
     first: Output[TFloat32] = outputs[0]
     second: Output[TInt32] = outputs[1]
@@ -101,10 +110,10 @@ def lists_of_many_dtypes() -> None:
 
 def type_variables_of_their_own() -> None:
     x = floats()
-    assert_type(gather_v2(x, ints(), 0).output, Output[TFloat32])
-    assert_type(gather_v2(x, [0, 1], ints()[0]).output, Output[TFloat32])
-    assert_type(one_hot(ints(), 2, x[0, 0], 0.0).output, Output[TFloat32])
-    assert_type(one_hot(ints(), 2, 1.0, cast(0, TFloat64)).output, Output[TFloat64])
+    assert_type(gather_v2(x, ints(), 0), Output[TFloat32])
+    assert_type(gather_v2(x, [0, 1], ints()[0]), Output[TFloat32])
+    assert_type(one_hot(ints(), 2, x[0, 0], 0.0), Output[TFloat32])
+    assert_type(one_hot(ints(), 2, 1.0, cast(0, TFloat64)), Output[TFloat64])
 
 
 def outputs_are_tensors() -> None:
@@ -113,7 +122,7 @@ def outputs_are_tensors() -> None:
 
     x = floats()
     plain(x)
-    plain(add_v2(x, x).z)
+    plain(add_v2(x, x))
     tf.abs(x)
     tf.reduce_sum([x, x])
     shape: tf.TensorShape = x.shape
@@ -145,10 +154,10 @@ def operators_keep_the_dtype() -> None:
 
 def functions_over_dtypes() -> None:
     def twice(x: Output[F]) -> Output[F]:
-        return add_v2(x, x).z
+        return add_v2(x, x)
 
     def applied(x: Operand[TFloat32]) -> MatMul[TFloat32]:
-        return mat_mul(x, [[1.0], [2.0]])
+        return MatMul.create(Scope.current(), x, [[1.0], [2.0]])
 
     assert_type(twice(floats()), Output[TFloat32])
     assert_type(applied(twice(floats())).product, Output[TFloat32])
@@ -160,4 +169,4 @@ def bare_classes() -> None:
     def name(op: MatMul) -> str:
         return op.OP_NAME
 
-    assert name(mat_mul(floats(), floats())) == "MatMul"
+    assert name(MatMul.create(Scope.current(), floats(), floats())) == "MatMul"

@@ -21,13 +21,13 @@ def builders() -> None:
 
 
 def any_number_of_them() -> None:
-    x = cast([[1.0, 2.0], [3.0, 4.0]], TFloat32).y
+    x = cast([[1.0, 2.0], [3.0, 4.0]], TFloat32)
     scope = Scope.current()
     first, last = MatMul.Options(transpose_a=True), MatMul.Options(transpose_b=True)
     assert_type(MatMul.create(scope, x, x), MatMul[TFloat32])
     assert_type(MatMul.create(scope, x, x, first), MatMul[TFloat32])
     assert_type(MatMul.create(scope, x, x, first, last).product, Output[TFloat32])
-    assert_type(mat_mul(x, x, transpose_a=True, name="product"), MatMul[TFloat32])
+    assert_type(mat_mul(x, x, transpose_a=True, name="product"), Output[TFloat32])
 
 
 def outputs_of_a_cell(rnn: CudnnRNNV3[TFloat32]) -> None:

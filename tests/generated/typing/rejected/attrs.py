@@ -1,13 +1,17 @@
 """Attrs and options that no op takes."""
 
+import tensorflow as tf
+
 from opwright import Output, Scope, TFloat32, TInt32, TString
-from opwright.core import shape, split, var_handle_op
+from opwright.array import Split, shape, split
+from opwright.control_flow import while_
 from opwright.dtypes import cast
 from opwright.linalg import MatMul, Svd, mat_mul
 from opwright.math import ArgMax, arg_max
 from opwright.nn import CudnnRNNV3, cudnn_rnn_v3
 from opwright.random import random_uniform
 from opwright.tpu import configure_tpu_embedding
+from opwright.variables import var_handle_op
 
 
 def needs_text(text: str) -> None: ...
@@ -29,6 +33,15 @@ def messages() -> None:
     configure_tpu_embedding(None)  # expect: argument
 
 
+def functions(t: tf.Tensor) -> None:
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return x
+
+    while_([1], lambda i: i, "body")  # expect: argument
+    while_([1], "condition", step)  # expect: argument
+    while_([1], 3, "body")  # expect: argument
+
+
 def options(f: Output[TFloat32]) -> None:
     scope = Scope.current()
     MatMul.Options(transposed=True)  # expect: signature
@@ -44,10 +57,10 @@ def options(f: Output[TFloat32]) -> None:
     MatMul.create(scope, f, f, transpose_a=True)  # expect: signature
     MatMul.create(scope, f, f, MatMul.Options)  # expect: argument
     mat_mul(f, f, MatMul.Options())  # expect: signature
-    mat_mul(f, f, transposed=True)  # expect: signature
+    mat_mul(f, f, transposed=True)  # expect: unknown
     mat_mul(f, f, transpose_a=2.0)  # expect: argument
     mat_mul(f, f, name=3)  # expect: argument
-    mat_mul(f, f, T=TFloat32)  # expect: signature
+    mat_mul(f, f, T=TFloat32)  # expect: unknown
     needs_text(CudnnRNNV3.Options().seed)  # expect: argument
 
 
@@ -80,17 +93,19 @@ def dtypes(f: Output[TFloat32]) -> None:
     var_handle_op(TFloat32, "scalar")  # expect: argument
     var_handle_op(TFloat32, [2.5])  # expect: argument
     var_handle_op(TFloat32, [], allowed_devices=5)  # expect: argument
-    needs_ints(arg_max(f, 0).output)  # expect: argument
-    needs_ints(cast(f, TFloat32).y)  # expect: argument
+    needs_ints(arg_max(f, 0))  # expect: argument
+    needs_ints(cast(f, TFloat32))  # expect: argument
 
 
 def accessors(f: Output[TFloat32]) -> None:
-    print(mat_mul(f, f).output)  # expect: attribute
-    print(mat_mul(f, f).inputs.c)  # expect: attribute
-    print(mat_mul(f, f).inputs.transposed)  # expect: attribute
-    print(mat_mul(f, f).inputs.transpose_a.shape)  # expect: attribute
+    scope = Scope.current()
+    product = MatMul.create(scope, f, f)
+    print(Split.create(scope, 0, f, 2).outputs)  # expect: attribute
+    print(product.inputs.c)  # expect: attribute
+    print(product.inputs.transposed)  # expect: attribute
+    print(product.inputs.transpose_a.shape)  # expect: attribute
     print(Svd.op_def.input)  # expect: attribute
     MatMul.from_operation()  # expect: signature
-    needs_text(mat_mul(f, f).inputs.transpose_a)  # expect: argument
-    needs_ints(mat_mul(f, f).inputs.a)  # expect: argument
-    needs_ints(split(0, f, 2).inputs.value)  # expect: argument
+    needs_text(product.inputs.transpose_a)  # expect: argument
+    needs_ints(product.inputs.a)  # expect: argument
+    needs_ints(Split.create(scope, 0, f, 2).inputs.value)  # expect: argument

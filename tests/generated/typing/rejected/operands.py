@@ -1,9 +1,11 @@
 """Inputs that no op takes: dtypes that do not fit, and what is no tensor."""
 
 from opwright import Output, Scope, TFloat32, TInt32, TResource, TString
-from opwright.core import concat_v2, gather_v2, reverse_v2, split, switch
+from opwright.array import Split, concat_v2, gather_v2, reverse_v2, split
+from opwright.control_flow import switch
 from opwright.linalg import MatMul, mat_mul
 from opwright.math import AddV2, add_n, add_v2
+from opwright.nn import top_k_v2
 from opwright.tpu import send_tpu_embedding_gradients
 from opwright.train import resource_accumulator_take_gradient
 
@@ -15,13 +17,13 @@ def needs_ints(tensor: Output[TInt32]) -> None: ...
 
 
 def mixed_dtypes(f: Output[TFloat32], i: Output[TInt32]) -> None:
-    add_v2(f, i)  # expect: dtype
-    add_v2(i, f)  # expect: dtype
-    mat_mul(f, i, transpose_a=True)  # expect: dtype
-    AddV2.create(Scope.current(), f, i)  # expect: dtype
-    add_v2(add_v2(f, f), i)  # expect: dtype
-    add_v2(add_v2(f, f), add_v2(i, i))  # expect: dtype
-    add_v2([f, f], i)  # expect: dtype
+    add_v2(f, i)  # expect: argument
+    add_v2(i, f)  # expect: argument
+    mat_mul(f, i, transpose_a=True)  # expect: argument
+    AddV2.create(Scope.current(), f, i)  # expect: argument
+    add_v2(add_v2(f, f), i)  # expect: argument
+    add_v2(add_v2(f, f), add_v2(i, i))  # expect: argument
+    add_v2([f, f], i)  # expect: argument
     add_v2([add_v2(f, f), i], f)  # expect: dtype
     add_n([f, i])  # expect: dtype
     add_n([add_v2(f, f), i])  # expect: dtype
@@ -57,25 +59,35 @@ def what_is_no_tensor(f: Output[TFloat32], handle: Output[TResource]) -> None:
 
 
 def results(f: Output[TFloat32], i: Output[TInt32]) -> None:
-    needs_ints(add_v2(f, f).z)  # expect: argument
-    needs_ints(mat_mul(f, 1.0).as_output())  # expect: argument
-    needs_ints(split(0, f, 2).output[0])  # expect: argument
+    needs_ints(add_v2(f, f))  # expect: argument
+    needs_ints(mat_mul(f, 1.0))  # expect: argument
+    needs_ints(MatMul.create(Scope.current(), f, 1.0))  # expect: argument
+    needs_ints(split(0, f, 2)[0])  # expect: argument
     needs_ints(add_v2(f, f))  # expect: argument
     needs_a_number(f)  # expect: argument
     needs_a_number(add_v2(f, f))  # expect: argument
-    needs_a_number(add_v2(i, i).z)  # expect: argument
+    needs_a_number(add_v2(i, i))  # expect: argument
 
 
 def operators(f: Output[TFloat32], i: Output[TInt32]) -> None:
     needs_a_number(f + i)  # expect: operator
     needs_a_number(1 - f)  # expect: argument
     add_v2(f @ i, f)  # expect: operator
-    add_v2(f < 1.0, f)  # expect: dtype
-    add_v2(i[0], f)  # expect: dtype
+    add_v2(f < 1.0, f)  # expect: argument
+    add_v2(i[0], f)  # expect: argument
 
 
-def ops_are_no_tensors(f: Output[TFloat32]) -> None:
-    print(add_v2(f, f).shape)  # expect: attribute
-    needs_a_number(add_v2(f, f) + 1)  # expect: operator
-    split(0, f, 2).as_output()  # expect: attribute
-    add_v2(f, split(0, f, 2))  # expect: argument
+def ops_with_many_outputs_are_no_tensors(f: Output[TFloat32]) -> None:
+    op = Split.create(Scope.current(), 0, f, 2)
+    print(op.shape)  # expect: attribute
+    needs_a_number(op + 1)  # expect: operator
+    op()  # expect: call
+    add_v2(f, op)  # expect: argument
+    add_v2(f, top_k_v2(f, 1))  # expect: argument
+    print(top_k_v2(f, 1).shape)  # expect: attribute
+
+
+def texts_are_no_numbers(f: Output[TFloat32]) -> None:
+    mat_mul("x", f)  # expect: argument
+    mat_mul(f, "x")  # expect: argument
+    mat_mul([["x"]], f)  # expect: argument

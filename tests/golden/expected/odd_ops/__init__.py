@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.lazy import lazy_packages, registry
+from opwright_runtime.gencode import declare_package
 
 from odd_ops._table import OPS
 
@@ -16,5 +16,9 @@ if TYPE_CHECKING:
     from odd_ops import dtypes as dtypes
     from odd_ops import names as names
 
-op_class, op_names = registry(OPS)
-lazy_packages(__name__, ["args", "attrs", "docs", "dtypes", "names"])
+op_class, op_names = declare_package(
+    __name__,
+    abi=2,
+    ops=OPS,
+    packages=["args", "attrs", "docs", "dtypes", "names"],
+)

@@ -5,17 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operand,
+        Output,
+        SameAnyOperand,
+        TInt32,
+        TType,
+    )
 
-__all__ = ["OddCounts", "odd_counts"]
+__all__ = ["OddCounts", "OddCountsOutputs", "odd_counts"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -30,6 +48,14 @@ class OddCountsInputs(OpInputs, Generic[U]):
     N: int
     M: int
     T: DType
+
+
+class OddCountsOutputs(NamedTuple, Generic[T]):
+    """Outputs of OddCounts, as `odd_counts` returns them."""
+
+    x: list[Output[TInt32]]
+    y: list[Output[T]]
+    z: list[Output[T]]
 
 
 class OddCounts(Op, Generic[T]):
@@ -49,6 +75,7 @@ class OddCounts(Op, Generic[T]):
     y: list[Output[T]]
     z: list[Output[T]]
     Inputs = OddCountsInputs
+    Outputs = OddCountsOutputs
 
     @property
     def inputs(self) -> OddCountsInputs[T]:
@@ -58,8 +85,8 @@ class OddCounts(Op, Generic[T]):
     def create(
         scope: Scope,
         a: Sequence[Operand[TInt32]],
-        b: Sequence[Operand[U]],
-        c: Sequence[Operand[U]],
+        b: Sequence[AnyOperand[U]],
+        c: Sequence[SameAnyOperand[U]],
     ) -> OddCounts[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -72,23 +99,38 @@ class OddCounts(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddCounts[U] = OddCounts()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.x, op.y, op.z = execute(context._context, "OddCounts", None, a, b, c)
+        op: OddCounts[U] = new(OddCounts)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.x, op.y, op.z = execute(context[CURRENT], "OddCounts", None, a, b, c)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (a, b, c), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (a, b, c), {}, fast_path_error)
 
 
+@explained
 def odd_counts(
     a: Sequence[Operand[TInt32]],
-    b: Sequence[Operand[U]],
-    c: Sequence[Operand[U]],
+    b: Sequence[AnyOperand[U]],
+    c: Sequence[SameAnyOperand[U]],
     *,
     name: str | None = None,
-) -> OddCounts[U]:
-    """`OddCounts.create` in the current scope."""
-    return OddCounts.create(Scope.current(name), a, b, c)
+    **_unknown: Never,
+) -> OddCountsOutputs[U]:
+    """The outputs of `OddCounts.create` in the current scope."""
+    if _unknown:
+        raise OddCounts._unknown(_unknown)
+    fast_path_error = None
+    _result: OddCountsOutputs[U]
+    if executing_eagerly():
+        try:
+            _result = OddCountsOutputs._make(
+                execute(context[CURRENT], "OddCounts", name, a, b, c)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddCounts._call(name, (a, b, c), {}, fast_path_error)
+    return _result

@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         Operand,
@@ -37,7 +46,7 @@ class OddInferredInputs(OpInputs, Generic[U]):
     N: int
 
 
-class OddInferred(Op, Generic[T]):
+class OddInferred(TensorOp[T]):
     """TensorFlow's `OddInferred`: `x`, `more` -> `y`.
 
     TensorFlow's own text: `OddInferred.tensorflow_doc()`.
@@ -57,9 +66,6 @@ class OddInferred(Op, Generic[T]):
     def inputs(self) -> OddInferredInputs[T]:
         return OddInferredInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.y
-
     @staticmethod
     def create(
         scope: Scope, x: Operand[U], more: Sequence[Operand[TFloat32]]
@@ -74,19 +80,35 @@ class OddInferred(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddInferred[U] = OddInferred()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "OddInferred", None, x, more)
+        op: OddInferred[U] = new(OddInferred)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "OddInferred", None, x, more)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x, more), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x, more), {}, fast_path_error)
 
 
+@explained
 def odd_inferred(
-    x: Operand[U], more: Sequence[Operand[TFloat32]], *, name: str | None = None
-) -> OddInferred[U]:
-    """`OddInferred.create` in the current scope."""
-    return OddInferred.create(Scope.current(name), x, more)
+    x: Operand[U],
+    more: Sequence[Operand[TFloat32]],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`y` of `OddInferred.create` in the current scope."""
+    if _unknown:
+        raise OddInferred._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddInferred", name, x, more)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddInferred._call(name, (x, more), {}, fast_path_error)
+    return _result

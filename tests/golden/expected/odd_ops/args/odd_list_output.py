@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TFloat32
+    from opwright_runtime.gencode import Output, TFloat32
 
 __all__ = ["OddListOutput", "odd_list_output"]
 
@@ -50,19 +60,33 @@ class OddListOutput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddListOutput = OddListOutput()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OddListOutput = new(OddListOutput)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs = execute(
-                    context._context, "OddListOutput", None, "count", count
+                    context[CURRENT], "OddListOutput", None, "count", count
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"count": count}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"count": count}, fast_path_error)
 
 
-def odd_list_output(count: int, *, name: str | None = None) -> OddListOutput:
-    """`OddListOutput.create` in the current scope."""
-    return OddListOutput.create(Scope.current(name), count)
+@explained
+def odd_list_output(
+    count: int, *, name: str | None = None, **_unknown: Never
+) -> list[Output[TFloat32]]:
+    """`outputs` of `OddListOutput.create` in the current scope."""
+    if _unknown:
+        raise OddListOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[TFloat32]]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddListOutput", name, "count", count)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddListOutput._call(name, (), {"count": count}, fast_path_error)
+    return _result

@@ -5,17 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtypes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, AnyDTypeLike, DType, Operand, Output
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyDTypeLike,
+        AnyOperand,
+        DType,
+        Output,
+    )
 
-__all__ = ["OddMixed", "odd_mixed"]
+__all__ = ["OddMixed", "OddMixedOutputs", "odd_mixed"]
 
 
 class OddMixedInputs(OpInputs):
@@ -24,6 +40,13 @@ class OddMixedInputs(OpInputs):
     inputs: list[Output[AnyDType]]
     Tin: tuple[DType, ...]
     Tmade: tuple[DType, ...]
+
+
+class OddMixedOutputs(NamedTuple):
+    """Outputs of OddMixed, as `odd_mixed` returns them."""
+
+    outputs: list[Output[AnyDType]]
+    made: list[Output[AnyDType]]
 
 
 class OddMixed(Op):
@@ -41,6 +64,7 @@ class OddMixed(Op):
     outputs: list[Output[AnyDType]]
     made: list[Output[AnyDType]]
     Inputs = OddMixedInputs
+    Outputs = OddMixedOutputs
 
     @property
     def inputs(self) -> OddMixedInputs:
@@ -48,7 +72,9 @@ class OddMixed(Op):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[AnyDType]], Tmade: Sequence[AnyDTypeLike]
+        scope: Scope,
+        inputs: Sequence[AnyOperand[AnyDType]],
+        Tmade: Sequence[AnyDTypeLike],
     ) -> OddMixed:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -60,12 +86,12 @@ class OddMixed(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddMixed = OddMixed()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OddMixed = new(OddMixed)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.outputs, op.made = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddMixed",
                     None,
                     inputs,
@@ -73,16 +99,38 @@ class OddMixed(Op):
                     as_dtypes(Tmade),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (inputs,), {"Tmade": Tmade}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (inputs,), {"Tmade": Tmade}, fast_path_error)
 
 
+@explained
 def odd_mixed(
-    inputs: Sequence[Operand[AnyDType]],
+    inputs: Sequence[AnyOperand[AnyDType]],
     Tmade: Sequence[AnyDTypeLike],
     *,
     name: str | None = None,
-) -> OddMixed:
-    """`OddMixed.create` in the current scope."""
-    return OddMixed.create(Scope.current(name), inputs, Tmade)
+    **_unknown: Never,
+) -> OddMixedOutputs:
+    """The outputs of `OddMixed.create` in the current scope."""
+    if _unknown:
+        raise OddMixed._unknown(_unknown)
+    fast_path_error = None
+    _result: OddMixedOutputs
+    if executing_eagerly():
+        try:
+            _result = OddMixedOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "OddMixed",
+                    name,
+                    inputs,
+                    "Tmade",
+                    as_dtypes(Tmade),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddMixed._call(name, (inputs,), {"Tmade": Tmade}, fast_path_error)
+    return _result

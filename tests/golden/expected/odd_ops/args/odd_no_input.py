@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TFloat32
+    from opwright_runtime.gencode import Output
 
 __all__ = ["OddNoInput", "odd_no_input"]
 
@@ -19,7 +30,7 @@ class OddNoInputInputs(OpInputs):
     """Inputs and attributes of OddNoInput in a graph."""
 
 
-class OddNoInput(Op):
+class OddNoInput(TensorOp[TFloat32]):
     """TensorFlow's `OddNoInput`: no inputs -> `output`.
 
     TensorFlow's own text: `OddNoInput.tensorflow_doc()`.
@@ -37,9 +48,6 @@ class OddNoInput(Op):
     def inputs(self) -> OddNoInputInputs:
         return OddNoInputInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope) -> OddNoInput:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -50,17 +58,29 @@ class OddNoInput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddNoInput = OddNoInput()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output = execute(context._context, "OddNoInput", None)
+        op: OddNoInput = new(OddNoInput)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output = execute(context[CURRENT], "OddNoInput", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def odd_no_input(*, name: str | None = None) -> OddNoInput:
-    """`OddNoInput.create` in the current scope."""
-    return OddNoInput.create(Scope.current(name))
+@explained
+def odd_no_input(*, name: str | None = None, **_unknown: Never) -> Output[TFloat32]:
+    """`output` of `OddNoInput.create` in the current scope."""
+    if _unknown:
+        raise OddNoInput._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddNoInput", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddNoInput._call(name, (), {}, fast_path_error)
+    return _result

@@ -5,15 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        AnyOperand,
+        DType,
+        Operation,
+        Output,
+        TType,
+    )
 
 __all__ = ["OddNoOutput", "odd_no_output"]
 
@@ -43,7 +59,7 @@ class OddNoOutput(Op):
         return OddNoOutputInputs(self)
 
     @staticmethod
-    def create(scope: Scope, values: Sequence[Operand[U]]) -> OddNoOutput:
+    def create(scope: Scope, values: Sequence[AnyOperand[U]]) -> OddNoOutput:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,19 +69,33 @@ class OddNoOutput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddNoOutput = OddNoOutput()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "OddNoOutput", None, values)
+        op: OddNoOutput = new(OddNoOutput)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "OddNoOutput", None, values)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (values,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (values,), {}, fast_path_error)
 
 
+@explained
 def odd_no_output(
-    values: Sequence[Operand[U]], *, name: str | None = None
-) -> OddNoOutput:
-    """`OddNoOutput.create` in the current scope."""
-    return OddNoOutput.create(Scope.current(name), values)
+    values: Sequence[AnyOperand[U]], *, name: str | None = None, **_unknown: Never
+) -> Operation | None:
+    """The operation in a graph, None eagerly of `OddNoOutput.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise OddNoOutput._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddNoOutput", name, values)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddNoOutput._call(name, (values,), {}, fast_path_error)
+    return _result

@@ -3,10 +3,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
+
+if TYPE_CHECKING:
+    from opwright_runtime.gencode import Operation
 
 __all__ = ["OddNothing", "odd_nothing"]
 
@@ -41,17 +55,31 @@ class OddNothing(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddNothing = OddNothing()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                execute(context._context, "OddNothing", None)
+        op: OddNothing = new(OddNothing)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                execute(context[CURRENT], "OddNothing", None)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {}, fast_path_error)
 
 
-def odd_nothing(*, name: str | None = None) -> OddNothing:
-    """`OddNothing.create` in the current scope."""
-    return OddNothing.create(Scope.current(name))
+@explained
+def odd_nothing(*, name: str | None = None, **_unknown: Never) -> Operation | None:
+    """The operation in a graph, None eagerly of `OddNothing.create` in the current
+    scope.
+    """
+    if _unknown:
+        raise OddNothing._unknown(_unknown)
+    fast_path_error = None
+    _result: Operation | None
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddNothing", name)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddNothing._call(name, (), {}, fast_path_error)
+    return _result

@@ -5,17 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
-        Operand,
         Output,
+        SameAnyOperand,
         TType,
         TensorOperand,
     )
@@ -34,7 +43,7 @@ class OddRefInputs(OpInputs, Generic[U]):
     T: DType
 
 
-class OddRef(Op, Generic[T]):
+class OddRef(TensorOp[T]):
     """TensorFlow's `OddRef`: `ref`, `value` -> `output_ref`.
 
     TensorFlow's own text: `OddRef.tensorflow_doc()`.
@@ -54,11 +63,10 @@ class OddRef(Op, Generic[T]):
     def inputs(self) -> OddRefInputs[T]:
         return OddRefInputs(self)
 
-    def as_output(self) -> Output[T]:
-        return self.output_ref
-
     @staticmethod
-    def create(scope: Scope, ref: TensorOperand[U], value: Operand[U]) -> OddRef[U]:
+    def create(
+        scope: Scope, ref: TensorOperand[U], value: SameAnyOperand[U]
+    ) -> OddRef[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -69,19 +77,35 @@ class OddRef(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddRef[U] = OddRef()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.output_ref = execute(context._context, "OddRef", None, ref, value)
+        op: OddRef[U] = new(OddRef)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.output_ref = execute(context[CURRENT], "OddRef", None, ref, value)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (ref, value), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (ref, value), {}, fast_path_error)
 
 
+@explained
 def odd_ref(
-    ref: TensorOperand[U], value: Operand[U], *, name: str | None = None
-) -> OddRef[U]:
-    """`OddRef.create` in the current scope."""
-    return OddRef.create(Scope.current(name), ref, value)
+    ref: TensorOperand[U],
+    value: SameAnyOperand[U],
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[U]:
+    """`output_ref` of `OddRef.create` in the current scope."""
+    if _unknown:
+        raise OddRef._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[U]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddRef", name, ref, value)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddRef._call(name, (ref, value), {}, fast_path_error)
+    return _result

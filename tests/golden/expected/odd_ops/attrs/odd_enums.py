@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Output, TString
+    from opwright_runtime.gencode import Output
     from typing_extensions import Self
 
 __all__ = ["OddEnums", "odd_enums"]
@@ -27,7 +39,7 @@ class OddEnumsInputs(OpInputs):
     modes: tuple[Literal["x", "y"], ...]
 
 
-class OddEnums(Op):
+class OddEnums(TensorOp[TString]):
     """TensorFlow's `OddEnums`: no inputs -> `said`.
 
     TensorFlow's own text: `OddEnums.tensorflow_doc()`.
@@ -71,9 +83,6 @@ class OddEnums(Op):
     def inputs(self) -> OddEnumsInputs:
         return OddEnumsInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(
         scope: Scope, must: Literal["a", "b c", ""], *options: Options
@@ -88,13 +97,13 @@ class OddEnums(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddEnums = OddEnums()
+        op: OddEnums = new(OddEnums)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddEnums",
                     None,
                     "must",
@@ -105,10 +114,13 @@ class OddEnums(Op):
                     opts.modes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (), {"must": must, "mode": opts.mode, "modes": opts.modes}, refusal
+            scope,
+            (),
+            {"must": must, "mode": opts.mode, "modes": opts.modes},
+            fast_path_error,
         )
 
 
@@ -116,14 +128,39 @@ DEFAULTS = OddEnums.Options()
 MERGE = OddEnums.Options.merge
 
 
+@explained
 def odd_enums(
     must: Literal["a", "b c", ""],
     *,
-    mode: Literal["fast", "good"] = default("good"),
-    modes: Sequence[Literal["x", "y"]] = default(("x",)),
+    mode: Literal["fast", "good"] = "good",
+    modes: Sequence[Literal["x", "y"]] = ("x",),
     name: str | None = None,
-) -> OddEnums:
-    """`OddEnums.create` in the current scope, with OddEnums.Options as keywords."""
-    return OddEnums.create(
-        Scope.current(name), must, OddEnums.Options(mode=mode, modes=modes)
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddEnums.create` in the current scope, with OddEnums.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddEnums._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddEnums",
+                name,
+                "must",
+                must,
+                "mode",
+                mode,
+                "modes",
+                modes,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddEnums._call(
+        name, (), {"must": must, "mode": mode, "modes": modes}, fast_path_error
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import FunctionLike, Output, TString
+    from opwright_runtime.gencode import FunctionLike, Output
 
 __all__ = ["OddFunction", "odd_function"]
 
@@ -21,7 +32,7 @@ class OddFunctionInputs(OpInputs):
     f: FunctionLike
 
 
-class OddFunction(Op):
+class OddFunction(TensorOp[TString]):
     """TensorFlow's `OddFunction`: no inputs -> `said`.
 
     TensorFlow's own text: `OddFunction.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class OddFunction(Op):
     def inputs(self) -> OddFunctionInputs:
         return OddFunctionInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(scope: Scope, f: FunctionLike) -> OddFunction:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,17 +61,31 @@ class OddFunction(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddFunction = OddFunction()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.said = execute(context._context, "OddFunction", None, "f", f)
+        op: OddFunction = new(OddFunction)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.said = execute(context[CURRENT], "OddFunction", None, "f", f)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"f": f}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"f": f}, fast_path_error)
 
 
-def odd_function(f: FunctionLike, *, name: str | None = None) -> OddFunction:
-    """`OddFunction.create` in the current scope."""
-    return OddFunction.create(Scope.current(name), f)
+@explained
+def odd_function(
+    f: FunctionLike, *, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
+    """`said` of `OddFunction.create` in the current scope."""
+    if _unknown:
+        raise OddFunction._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddFunction", name, "f", f)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddFunction._call(name, (), {"f": f}, fast_path_error)
+    return _result

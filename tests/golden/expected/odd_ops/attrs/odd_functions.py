@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import FunctionLike, Output, TString
+    from opwright_runtime.gencode import FunctionLike, Output
     from typing_extensions import Self
 
 __all__ = ["OddFunctions", "odd_functions"]
@@ -26,7 +38,7 @@ class OddFunctionsInputs(OpInputs):
     spare: tuple[FunctionLike, ...]
 
 
-class OddFunctions(Op):
+class OddFunctions(TensorOp[TString]):
     """TensorFlow's `OddFunctions`: no inputs -> `said`.
 
     TensorFlow's own text: `OddFunctions.tensorflow_doc()`.
@@ -64,9 +76,6 @@ class OddFunctions(Op):
     def inputs(self) -> OddFunctionsInputs:
         return OddFunctionsInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(
         scope: Scope, branches: Sequence[FunctionLike], *options: Options
@@ -81,13 +90,13 @@ class OddFunctions(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddFunctions = OddFunctions()
+        op: OddFunctions = new(OddFunctions)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddFunctions",
                     None,
                     "branches",
@@ -96,10 +105,10 @@ class OddFunctions(Op):
                     opts.spare,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (), {"branches": branches, "spare": opts.spare}, refusal
+            scope, (), {"branches": branches, "spare": opts.spare}, fast_path_error
         )
 
 
@@ -107,15 +116,36 @@ DEFAULTS = OddFunctions.Options()
 MERGE = OddFunctions.Options.merge
 
 
+@explained
 def odd_functions(
     branches: Sequence[FunctionLike],
     *,
-    spare: Sequence[FunctionLike] = default(()),
+    spare: Sequence[FunctionLike] = (),
     name: str | None = None,
-) -> OddFunctions:
-    """`OddFunctions.create` in the current scope, with OddFunctions.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddFunctions.create` in the current scope, with
+    OddFunctions.Options as keywords.
     """
-    return OddFunctions.create(
-        Scope.current(name), branches, OddFunctions.Options(spare=spare)
+    if _unknown:
+        raise OddFunctions._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddFunctions",
+                name,
+                "branches",
+                branches,
+                "spare",
+                spare,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddFunctions._call(
+        name, (), {"branches": branches, "spare": spare}, fast_path_error
     )
+    return _result

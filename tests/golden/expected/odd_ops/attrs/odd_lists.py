@@ -5,21 +5,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TString,
         TensorShape,
     )
     from typing_extensions import Self
@@ -38,7 +51,7 @@ class OddListsInputs(OpInputs):
     shapes: tuple[TensorShape, ...]
 
 
-class OddLists(Op):
+class OddLists(TensorOp[TString]):
     """TensorFlow's `OddLists`: no inputs -> `said`.
 
     TensorFlow's own text: `OddLists.tensorflow_doc()`.
@@ -113,9 +126,6 @@ class OddLists(Op):
     def inputs(self) -> OddListsInputs:
         return OddListsInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> OddLists:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -127,13 +137,13 @@ class OddLists(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddLists = OddLists()
+        op: OddLists = new(OddLists)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddLists",
                     None,
                     "ints",
@@ -150,8 +160,8 @@ class OddLists(Op):
                     opts.shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -163,7 +173,7 @@ class OddLists(Op):
                 "types": opts.types,
                 "shapes": opts.shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -171,25 +181,58 @@ DEFAULTS = OddLists.Options()
 MERGE = OddLists.Options.merge
 
 
+@explained
 def odd_lists(
     *,
-    ints: Sequence[int] = default((1, -2)),
-    floats: Sequence[float] = default(()),
-    bools: Sequence[bool] = default((True,)),
-    strings: Sequence[StringLike] = default(("a", "")),
-    types: Sequence[AnyDTypeLike] = default(("float32", "string")),
-    shapes: Sequence[ShapeLike] = default((None, (2,))),
+    ints: Sequence[int] = (1, -2),
+    floats: Sequence[float] = (),
+    bools: Sequence[bool] = (True,),
+    strings: Sequence[StringLike] = ("a", ""),
+    types: Sequence[AnyDTypeLike] = ("float32", "string"),
+    shapes: Sequence[ShapeLike] = (None, (2,)),
     name: str | None = None,
-) -> OddLists:
-    """`OddLists.create` in the current scope, with OddLists.Options as keywords."""
-    return OddLists.create(
-        Scope.current(name),
-        OddLists.Options(
-            ints=ints,
-            floats=floats,
-            bools=bools,
-            strings=strings,
-            types=types,
-            shapes=shapes,
-        ),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddLists.create` in the current scope, with OddLists.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddLists._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddLists",
+                name,
+                "ints",
+                ints,
+                "floats",
+                floats,
+                "bools",
+                bools,
+                "strings",
+                strings,
+                "types",
+                as_dtypes(types),
+                "shapes",
+                as_shapes(shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddLists._call(
+        name,
+        (),
+        {
+            "ints": ints,
+            "floats": floats,
+            "bools": bools,
+            "strings": strings,
+            "types": types,
+            "shapes": shapes,
+        },
+        fast_path_error,
     )
+    return _result

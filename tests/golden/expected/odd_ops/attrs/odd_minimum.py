@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Output, TString
+    from opwright_runtime.gencode import Output
     from typing_extensions import Self
 
 __all__ = ["OddMinimum", "odd_minimum"]
@@ -27,7 +39,7 @@ class OddMinimumInputs(OpInputs):
     sizes: tuple[int, ...]
 
 
-class OddMinimum(Op):
+class OddMinimum(TensorOp[TString]):
     """TensorFlow's `OddMinimum`: no inputs -> `said`.
 
     TensorFlow's own text: `OddMinimum.tensorflow_doc()`.
@@ -71,9 +83,6 @@ class OddMinimum(Op):
     def inputs(self) -> OddMinimumInputs:
         return OddMinimumInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(scope: Scope, depth: int, *options: Options) -> OddMinimum:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -86,13 +95,13 @@ class OddMinimum(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddMinimum = OddMinimum()
+        op: OddMinimum = new(OddMinimum)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddMinimum",
                     None,
                     "depth",
@@ -103,13 +112,13 @@ class OddMinimum(Op):
                     opts.sizes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"depth": depth, "width": opts.width, "sizes": opts.sizes},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -117,14 +126,39 @@ DEFAULTS = OddMinimum.Options()
 MERGE = OddMinimum.Options.merge
 
 
+@explained
 def odd_minimum(
     depth: int,
     *,
-    width: int = default(0),
-    sizes: Sequence[int] = default((1, 2)),
+    width: int = 0,
+    sizes: Sequence[int] = (1, 2),
     name: str | None = None,
-) -> OddMinimum:
-    """`OddMinimum.create` in the current scope, with OddMinimum.Options as keywords."""
-    return OddMinimum.create(
-        Scope.current(name), depth, OddMinimum.Options(width=width, sizes=sizes)
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddMinimum.create` in the current scope, with OddMinimum.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddMinimum._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddMinimum",
+                name,
+                "depth",
+                depth,
+                "width",
+                width,
+                "sizes",
+                sizes,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddMinimum._call(
+        name, (), {"depth": depth, "width": width, "sizes": sizes}, fast_path_error
     )
+    return _result

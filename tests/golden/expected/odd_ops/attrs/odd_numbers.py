@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString
+    from opwright_runtime.gencode import Output
     from typing_extensions import Self
 
 __all__ = ["OddNumbers", "odd_numbers"]
@@ -27,7 +39,7 @@ class OddNumbersInputs(OpInputs):
     least: int
 
 
-class OddNumbers(Op):
+class OddNumbers(TensorOp[TString]):
     """TensorFlow's `OddNumbers`: no inputs -> `said`.
 
     TensorFlow's own text: `OddNumbers.tensorflow_doc()`.
@@ -89,9 +101,6 @@ class OddNumbers(Op):
     def inputs(self) -> OddNumbersInputs:
         return OddNumbersInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> OddNumbers:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -103,13 +112,13 @@ class OddNumbers(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddNumbers = OddNumbers()
+        op: OddNumbers = new(OddNumbers)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddNumbers",
                     None,
                     "high",
@@ -124,8 +133,8 @@ class OddNumbers(Op):
                     opts.least,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -136,7 +145,7 @@ class OddNumbers(Op):
                 "tiny": opts.tiny,
                 "least": opts.least,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -144,17 +153,48 @@ DEFAULTS = OddNumbers.Options()
 MERGE = OddNumbers.Options.merge
 
 
+@explained
 def odd_numbers(
     *,
-    high: float = default(float("inf")),
-    low: float = default(float("-inf")),
-    tenth: float = default(0.1),
-    tiny: float = default(1e-07),
-    least: int = default(-9223372036854775808),
+    high: float = float("inf"),
+    low: float = float("-inf"),
+    tenth: float = 0.1,
+    tiny: float = 1e-07,
+    least: int = -9223372036854775808,
     name: str | None = None,
-) -> OddNumbers:
-    """`OddNumbers.create` in the current scope, with OddNumbers.Options as keywords."""
-    return OddNumbers.create(
-        Scope.current(name),
-        OddNumbers.Options(high=high, low=low, tenth=tenth, tiny=tiny, least=least),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddNumbers.create` in the current scope, with OddNumbers.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddNumbers._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddNumbers",
+                name,
+                "high",
+                high,
+                "low",
+                low,
+                "tenth",
+                tenth,
+                "tiny",
+                tiny,
+                "least",
+                least,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddNumbers._call(
+        name,
+        (),
+        {"high": high, "low": low, "tenth": tenth, "tiny": tiny, "least": least},
+        fast_path_error,
     )
+    return _result

@@ -5,22 +5,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype, as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    as_dtype,
+    as_dtypes,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TString,
         TensorLike,
         TensorProto,
         TensorShape,
@@ -45,7 +59,7 @@ class OddRequiredInputs(OpInputs):
     dtypes: tuple[DType, ...]
 
 
-class OddRequired(Op):
+class OddRequired(TensorOp[TString]):
     """TensorFlow's `OddRequired`: no inputs -> `said`.
 
     TensorFlow's own text: `OddRequired.tensorflow_doc()`.
@@ -83,9 +97,6 @@ class OddRequired(Op):
     def inputs(self) -> OddRequiredInputs:
         return OddRequiredInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(
         scope: Scope,
@@ -118,13 +129,13 @@ class OddRequired(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddRequired = OddRequired()
+        op: OddRequired = new(OddRequired)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddRequired",
                     None,
                     "i",
@@ -132,13 +143,13 @@ class OddRequired(Op):
                     "f",
                     f,
                     "b",
-                    b,
+                    flags[b],
                     "s",
                     s,
                     "t",
                     as_dtype(t),
                     "shape",
-                    shape,
+                    as_shape(shape),
                     "value",
                     value,
                     "last",
@@ -149,8 +160,8 @@ class OddRequired(Op):
                     as_dtypes(dtypes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -166,7 +177,7 @@ class OddRequired(Op):
                 "sizes": sizes,
                 "dtypes": dtypes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -174,6 +185,7 @@ DEFAULTS = OddRequired.Options()
 MERGE = OddRequired.Options.merge
 
 
+@explained
 def odd_required(
     i: int,
     f: float,
@@ -185,22 +197,62 @@ def odd_required(
     sizes: Sequence[int],
     dtypes: Sequence[AnyDTypeLike],
     *,
-    last: int = default(0),
+    last: int = 0,
     name: str | None = None,
-) -> OddRequired:
-    """`OddRequired.create` in the current scope, with OddRequired.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddRequired.create` in the current scope, with OddRequired.Options
+    as keywords.
     """
-    return OddRequired.create(
-        Scope.current(name),
-        i,
-        f,
-        b,
-        s,
-        t,
-        shape,
-        value,
-        sizes,
-        dtypes,
-        OddRequired.Options(last=last),
+    if _unknown:
+        raise OddRequired._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddRequired",
+                name,
+                "i",
+                i,
+                "f",
+                f,
+                "b",
+                flags[b],
+                "s",
+                s,
+                "t",
+                as_dtype(t),
+                "shape",
+                as_shape(shape),
+                "value",
+                value,
+                "last",
+                last,
+                "sizes",
+                sizes,
+                "dtypes",
+                as_dtypes(dtypes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddRequired._call(
+        name,
+        (),
+        {
+            "i": i,
+            "f": f,
+            "b": b,
+            "s": s,
+            "t": t,
+            "shape": shape,
+            "value": value,
+            "last": last,
+            "sizes": sizes,
+            "dtypes": dtypes,
+        },
+        fast_path_error,
     )
+    return _result

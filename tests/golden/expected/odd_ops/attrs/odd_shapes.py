@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    as_shape,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, ShapeLike, TString, TensorShape
+    from opwright_runtime.gencode import Output, ShapeLike, TensorShape
     from typing_extensions import Self
 
 __all__ = ["OddShapes", "odd_shapes"]
@@ -25,7 +38,7 @@ class OddShapesInputs(OpInputs):
     matrix: TensorShape
 
 
-class OddShapes(Op):
+class OddShapes(TensorOp[TString]):
     """TensorFlow's `OddShapes`: no inputs -> `said`.
 
     TensorFlow's own text: `OddShapes.tensorflow_doc()`.
@@ -75,9 +88,6 @@ class OddShapes(Op):
     def inputs(self) -> OddShapesInputs:
         return OddShapesInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> OddShapes:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -89,13 +99,13 @@ class OddShapes(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddShapes = OddShapes()
+        op: OddShapes = new(OddShapes)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddShapes",
                     None,
                     "unknown",
@@ -106,13 +116,13 @@ class OddShapes(Op):
                     opts.matrix,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
             {"unknown": opts.unknown, "scalar": opts.scalar, "matrix": opts.matrix},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -120,15 +130,42 @@ DEFAULTS = OddShapes.Options()
 MERGE = OddShapes.Options.merge
 
 
+@explained
 def odd_shapes(
     *,
-    unknown: ShapeLike = default(None),
-    scalar: ShapeLike = default(()),
-    matrix: ShapeLike = default((None, 2)),
+    unknown: ShapeLike = None,
+    scalar: ShapeLike = (),
+    matrix: ShapeLike = (None, 2),
     name: str | None = None,
-) -> OddShapes:
-    """`OddShapes.create` in the current scope, with OddShapes.Options as keywords."""
-    return OddShapes.create(
-        Scope.current(name),
-        OddShapes.Options(unknown=unknown, scalar=scalar, matrix=matrix),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddShapes.create` in the current scope, with OddShapes.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddShapes._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddShapes",
+                name,
+                "unknown",
+                as_shape(unknown),
+                "scalar",
+                as_shape(scalar),
+                "matrix",
+                as_shape(matrix),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddShapes._call(
+        name,
+        (),
+        {"unknown": unknown, "scalar": scalar, "matrix": matrix},
+        fast_path_error,
     )
+    return _result

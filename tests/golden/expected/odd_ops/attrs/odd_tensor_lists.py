@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import Output, TString, TensorLike, TensorProto
+    from opwright_runtime.gencode import Output, TensorLike, TensorProto
     from typing_extensions import Self
 
 __all__ = ["OddTensorLists", "odd_tensor_lists"]
@@ -26,7 +38,7 @@ class OddTensorListsInputs(OpInputs):
     may: tuple[TensorProto, ...]
 
 
-class OddTensorLists(Op):
+class OddTensorLists(TensorOp[TString]):
     """TensorFlow's `OddTensorLists`: no inputs -> `said`.
 
     TensorFlow's own text: `OddTensorLists.tensorflow_doc()`.
@@ -64,9 +76,6 @@ class OddTensorLists(Op):
     def inputs(self) -> OddTensorListsInputs:
         return OddTensorListsInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(
         scope: Scope, must: Sequence[TensorLike], *options: Options
@@ -81,13 +90,13 @@ class OddTensorLists(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddTensorLists = OddTensorLists()
+        op: OddTensorLists = new(OddTensorLists)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddTensorLists",
                     None,
                     "must",
@@ -96,24 +105,39 @@ class OddTensorLists(Op):
                     opts.may,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"must": must, "may": opts.may}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"must": must, "may": opts.may}, fast_path_error)
 
 
 DEFAULTS = OddTensorLists.Options()
 MERGE = OddTensorLists.Options.merge
 
 
+@explained
 def odd_tensor_lists(
     must: Sequence[TensorLike],
     *,
-    may: Sequence[TensorLike] = default(()),
+    may: Sequence[TensorLike] = (),
     name: str | None = None,
-) -> OddTensorLists:
-    """`OddTensorLists.create` in the current scope, with OddTensorLists.Options as
-    keywords.
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddTensorLists.create` in the current scope, with
+    OddTensorLists.Options as keywords.
     """
-    return OddTensorLists.create(
-        Scope.current(name), must, OddTensorLists.Options(may=may)
+    if _unknown:
+        raise OddTensorLists._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "OddTensorLists", name, "must", must, "may", may
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddTensorLists._call(
+        name, (), {"must": must, "may": may}, fast_path_error
     )
+    return _result

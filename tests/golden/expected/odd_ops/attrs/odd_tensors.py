@@ -6,13 +6,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TInt32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TInt32, TensorLike, TensorProto
+    from opwright_runtime.gencode import Output, TensorLike, TensorProto
     from typing_extensions import Self
 
 __all__ = ["OddTensors", "odd_tensors"]
@@ -25,7 +37,7 @@ class OddTensorsInputs(OpInputs):
     words: TensorProto
 
 
-class OddTensors(Op):
+class OddTensors(TensorOp[TInt32]):
     """TensorFlow's `OddTensors`: no inputs -> `output`.
 
     TensorFlow's own text: `OddTensors.tensorflow_doc()`.
@@ -69,9 +81,6 @@ class OddTensors(Op):
     def inputs(self) -> OddTensorsInputs:
         return OddTensorsInputs(self)
 
-    def as_output(self) -> Output[TInt32]:
-        return self.output
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> OddTensors:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -83,13 +92,13 @@ class OddTensors(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddTensors = OddTensors()
+        op: OddTensors = new(OddTensors)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddTensors",
                     None,
                     "value",
@@ -98,22 +107,41 @@ class OddTensors(Op):
                     opts.words,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"value": opts.value, "words": opts.words}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (), {"value": opts.value, "words": opts.words}, fast_path_error
+        )
 
 
 DEFAULTS = OddTensors.Options()
 MERGE = OddTensors.Options.merge
 
 
+@explained
 def odd_tensors(
     *,
-    value: TensorLike = default(np.array([1, -2], "int32").reshape((2, 1))),
-    words: TensorLike = default(np.array(["a", ""], "object")),
+    value: TensorLike = np.array([1, -2], "int32").reshape((2, 1)),
+    words: TensorLike = np.array(["a", ""], "object"),
     name: str | None = None,
-) -> OddTensors:
-    """`OddTensors.create` in the current scope, with OddTensors.Options as keywords."""
-    return OddTensors.create(
-        Scope.current(name), OddTensors.Options(value=value, words=words)
+    **_unknown: Never,
+) -> Output[TInt32]:
+    """`output` of `OddTensors.create` in the current scope, with OddTensors.Options
+    as keywords.
+    """
+    if _unknown:
+        raise OddTensors._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TInt32]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "OddTensors", name, "value", value, "words", words
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddTensors._call(
+        name, (), {"value": value, "words": words}, fast_path_error
     )
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, StringLike, TString
+    from opwright_runtime.gencode import Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["OddTexts", "odd_texts"]
@@ -26,7 +38,7 @@ class OddTextsInputs(OpInputs):
     yes: StringLike
 
 
-class OddTexts(Op):
+class OddTexts(TensorOp[TString]):
     """TensorFlow's `OddTexts`: no inputs -> `said`.
 
     TensorFlow's own text: `OddTexts.tensorflow_doc()`.
@@ -82,9 +94,6 @@ class OddTexts(Op):
     def inputs(self) -> OddTextsInputs:
         return OddTextsInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> OddTexts:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -96,13 +105,13 @@ class OddTexts(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddTexts = OddTexts()
+        op: OddTexts = new(OddTexts)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddTexts",
                     None,
                     "quotes",
@@ -115,8 +124,8 @@ class OddTexts(Op):
                     opts.yes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -126,7 +135,7 @@ class OddTexts(Op):
                 "empty": opts.empty,
                 "yes": opts.yes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -134,16 +143,45 @@ DEFAULTS = OddTexts.Options()
 MERGE = OddTexts.Options.merge
 
 
+@explained
 def odd_texts(
     *,
-    quotes: StringLike = default('it\'s "so"'),
-    escapes: StringLike = default("C:\\new\n\ttab"),
-    empty: StringLike = default(""),
-    yes: StringLike = default("no"),
+    quotes: StringLike = 'it\'s "so"',
+    escapes: StringLike = "C:\\new\n\ttab",
+    empty: StringLike = "",
+    yes: StringLike = "no",
     name: str | None = None,
-) -> OddTexts:
-    """`OddTexts.create` in the current scope, with OddTexts.Options as keywords."""
-    return OddTexts.create(
-        Scope.current(name),
-        OddTexts.Options(quotes=quotes, escapes=escapes, empty=empty, yes=yes),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddTexts.create` in the current scope, with OddTexts.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddTexts._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddTexts",
+                name,
+                "quotes",
+                quotes,
+                "escapes",
+                escapes,
+                "empty",
+                empty,
+                "yes",
+                yes,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddTexts._call(
+        name,
+        (),
+        {"quotes": quotes, "escapes": escapes, "empty": empty, "yes": yes},
+        fast_path_error,
     )
+    return _result

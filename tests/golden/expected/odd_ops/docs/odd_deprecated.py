@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from typing_extensions import deprecated
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, deprecated
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["OddDeprecated", "odd_deprecated"]
 
@@ -22,7 +32,7 @@ class OddDeprecatedInputs(OpInputs):
     x: Output[TFloat32]
 
 
-class OddDeprecated(Op):
+class OddDeprecated(TensorOp[TFloat32]):
     """TensorFlow's `OddDeprecated`: `x` -> `y`.
 
     TensorFlow's own text: `OddDeprecated.tensorflow_doc()`.
@@ -43,9 +53,6 @@ class OddDeprecated(Op):
     def inputs(self) -> OddDeprecatedInputs:
         return OddDeprecatedInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.y
-
     @staticmethod
     @deprecated(
         'OddDeprecated was removed in GraphDef version 7. Use "OddProse" instead.',
@@ -61,21 +68,35 @@ class OddDeprecated(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddDeprecated = OddDeprecated()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "OddDeprecated", None, x)
+        op: OddDeprecated = new(OddDeprecated)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "OddDeprecated", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
 @deprecated(
     'OddDeprecated was removed in GraphDef version 7. Use "OddProse" instead.',
     category=None,
 )
-def odd_deprecated(x: Operand[TFloat32], *, name: str | None = None) -> OddDeprecated:
-    """`OddDeprecated.create` in the current scope."""
-    return OddDeprecated.create(Scope.current(name), x)
+@explained
+def odd_deprecated(
+    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+) -> Output[TFloat32]:
+    """`y` of `OddDeprecated.create` in the current scope."""
+    if _unknown:
+        raise OddDeprecated._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddDeprecated", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddDeprecated._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
     from typing_extensions import Self
 
 __all__ = ["OddProse", "odd_prose"]
@@ -26,7 +38,7 @@ class OddProseInputs(OpInputs):
     gain: float
 
 
-class OddProse(Op):
+class OddProse(TensorOp[TFloat32]):
     """Passes "x" on as it is: with 'quotes', a back\\slash and three \"\"\" in its docs.
 
     A first paragraph that is much longer than one line of Python may be, so that it has
@@ -53,6 +65,7 @@ class OddProse(Op):
     """
 
     OP_NAME = "OddProse"
+    NATIVE = ("CPU", "GPU")
     __slots__ = ("y",)
     y: Output[TFloat32]
     Inputs = OddProseInputs
@@ -81,9 +94,6 @@ class OddProse(Op):
     def inputs(self) -> OddProseInputs:
         return OddProseInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[TFloat32], *options: Options) -> OddProse:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -97,24 +107,42 @@ class OddProse(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddProse = OddProse()
+        op: OddProse = new(OddProse)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "OddProse", None, x, "gain", opts.gain)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "OddProse", None, x, "gain", opts.gain)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {"gain": opts.gain}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {"gain": opts.gain}, fast_path_error)
 
 
 DEFAULTS = OddProse.Options()
 MERGE = OddProse.Options.merge
 
 
+@explained
 def odd_prose(
-    x: Operand[TFloat32], *, gain: float = default(1.0), name: str | None = None
-) -> OddProse:
-    """`OddProse.create` in the current scope, with OddProse.Options as keywords."""
-    return OddProse.create(Scope.current(name), x, OddProse.Options(gain=gain))
+    x: Operand[TFloat32],
+    *,
+    gain: float = 1.0,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TFloat32]:
+    """`y` of `OddProse.create` in the current scope, with OddProse.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddProse._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "OddProse", name, x, "gain", gain)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddProse._call(name, (x,), {"gain": gain}, fast_path_error)
+    return _result

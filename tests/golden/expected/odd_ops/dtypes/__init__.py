@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.lazy import lazy_package
+from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
     from odd_ops.dtypes.odd_default_dtype import (

@@ -5,25 +5,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TInt32, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    TInt32,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
+        AnyOperand,
         DType,
         DTypeLike,
-        Operand,
         Output,
         TFloat32,
         TString,
         TType,
     )
 
-__all__ = ["OddDefaultDtype", "odd_default_dtype"]
+__all__ = ["OddDefaultDtype", "OddDefaultDtypeOutputs", "odd_default_dtype"]
 
 T = TypeVar("T", bound="TType", default="AnyDType")
 U = TypeVar("U", bound="TType", default="AnyDType")
@@ -37,6 +47,13 @@ class OddDefaultDtypeInputs(OpInputs, Generic[U]):
     like: Output[U]
     T: DType
     out_type: DType
+
+
+class OddDefaultDtypeOutputs(NamedTuple, Generic[T, OutType]):
+    """Outputs of OddDefaultDtype, as `odd_default_dtype` returns them."""
+
+    same: Output[T]
+    output: Output[OutType]
 
 
 class OddDefaultDtype(Op, Generic[T, OutType]):
@@ -56,6 +73,7 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
     same: Output[T]
     output: Output[OutType]
     Inputs = OddDefaultDtypeInputs
+    Outputs = OddDefaultDtypeOutputs
 
     @property
     def inputs(self) -> OddDefaultDtypeInputs[T]:
@@ -64,19 +82,19 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
     @overload
     @staticmethod
     def create(
-        scope: Scope, like: Operand[U], *, out_type: type[TInt32] = TInt32
+        scope: Scope, like: AnyOperand[U], *, out_type: type[TInt32] = TInt32
     ) -> OddDefaultDtype[U, TInt32]: ...
 
     @overload
     @staticmethod
     def create(
-        scope: Scope, like: Operand[U], *, out_type: type[UOutType] | DTypeLike
+        scope: Scope, like: AnyOperand[U], *, out_type: type[UOutType] | DTypeLike
     ) -> OddDefaultDtype[U, UOutType]: ...
 
     @staticmethod
     def create(
         scope: Scope,
-        like: Operand[U],
+        like: AnyOperand[U],
         *,
         out_type: type[UOutType] | DTypeLike = "int32",
     ) -> OddDefaultDtype[U, UOutType]:
@@ -90,12 +108,12 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddDefaultDtype[U, UOutType] = OddDefaultDtype()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OddDefaultDtype[U, UOutType] = new(OddDefaultDtype)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.same, op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddDefaultDtype",
                     None,
                     like,
@@ -103,28 +121,55 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
                     as_dtype(out_type),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (like,), {"out_type": out_type}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (like,), {"out_type": out_type}, fast_path_error)
 
 
 @overload
 def odd_default_dtype(
-    like: Operand[U], *, out_type: type[TInt32] = TInt32, name: str | None = None
-) -> OddDefaultDtype[U, TInt32]: ...
+    like: AnyOperand[U], *, out_type: type[TInt32] = TInt32, name: str | None = None
+) -> OddDefaultDtypeOutputs[U, TInt32]: ...
 
 
 @overload
 def odd_default_dtype(
-    like: Operand[U], *, out_type: type[UOutType] | DTypeLike, name: str | None = None
-) -> OddDefaultDtype[U, UOutType]: ...
+    like: AnyOperand[U],
+    *,
+    out_type: type[UOutType] | DTypeLike,
+    name: str | None = None,
+) -> OddDefaultDtypeOutputs[U, UOutType]: ...
 
 
+@explained
 def odd_default_dtype(
-    like: Operand[U],
+    like: AnyOperand[U],
     *,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
-) -> OddDefaultDtype[U, UOutType]:
-    """`OddDefaultDtype.create` in the current scope."""
-    return OddDefaultDtype.create(Scope.current(name), like, out_type=out_type)
+    **_unknown: Never,
+) -> OddDefaultDtypeOutputs[U, UOutType]:
+    """The outputs of `OddDefaultDtype.create` in the current scope."""
+    if _unknown:
+        raise OddDefaultDtype._unknown(_unknown)
+    fast_path_error = None
+    _result: OddDefaultDtypeOutputs[U, UOutType]
+    if executing_eagerly():
+        try:
+            _result = OddDefaultDtypeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "OddDefaultDtype",
+                    name,
+                    like,
+                    "out_type",
+                    as_dtype(out_type),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddDefaultDtype._call(
+        name, (like,), {"out_type": out_type}, fast_path_error
+    )
+    return _result

@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    Scope,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         DType,
         DTypeLike,
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
         TIndex,
     )
 
-__all__ = ["OddRequiredDtype", "odd_required_dtype"]
+__all__ = ["OddRequiredDtype", "OddRequiredDtypeOutputs", "odd_required_dtype"]
 
 Dtype = TypeVar("Dtype", bound="TIndex", default="AnyDType")
 UDtype = TypeVar("UDtype", bound="TIndex", default="AnyDType")
@@ -33,6 +42,13 @@ class OddRequiredDtypeInputs(OpInputs):
 
     x: Output[TFloat32]
     dtype: DType
+
+
+class OddRequiredDtypeOutputs(NamedTuple, Generic[Dtype]):
+    """Outputs of OddRequiredDtype, as `odd_required_dtype` returns them."""
+
+    same: Output[TFloat32]
+    output: Output[Dtype]
 
 
 class OddRequiredDtype(Op, Generic[Dtype]):
@@ -52,6 +68,7 @@ class OddRequiredDtype(Op, Generic[Dtype]):
     same: Output[TFloat32]
     output: Output[Dtype]
     Inputs = OddRequiredDtypeInputs
+    Outputs = OddRequiredDtypeOutputs
 
     @property
     def inputs(self) -> OddRequiredDtypeInputs:
@@ -71,12 +88,12 @@ class OddRequiredDtype(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddRequiredDtype[UDtype] = OddRequiredDtype()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OddRequiredDtype[UDtype] = new(OddRequiredDtype)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.same, op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddRequiredDtype",
                     None,
                     x,
@@ -84,13 +101,38 @@ class OddRequiredDtype(Op, Generic[Dtype]):
                     as_dtype(dtype),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {"dtype": dtype}, fast_path_error)
 
 
+@explained
 def odd_required_dtype(
-    x: Operand[TFloat32], dtype: type[UDtype] | DTypeLike, *, name: str | None = None
-) -> OddRequiredDtype[UDtype]:
-    """`OddRequiredDtype.create` in the current scope."""
-    return OddRequiredDtype.create(Scope.current(name), x, dtype)
+    x: Operand[TFloat32],
+    dtype: type[UDtype] | DTypeLike,
+    *,
+    name: str | None = None,
+    **_unknown: Never,
+) -> OddRequiredDtypeOutputs[UDtype]:
+    """The outputs of `OddRequiredDtype.create` in the current scope."""
+    if _unknown:
+        raise OddRequiredDtype._unknown(_unknown)
+    fast_path_error = None
+    _result: OddRequiredDtypeOutputs[UDtype]
+    if executing_eagerly():
+        try:
+            _result = OddRequiredDtypeOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "OddRequiredDtype",
+                    name,
+                    x,
+                    "dtype",
+                    as_dtype(dtype),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddRequiredDtype._call(name, (x,), {"dtype": dtype}, fast_path_error)
+    return _result

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, as_dtype
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TString,
+    TensorOp,
+    as_dtype,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import DType, DTypeLike, Output, TInt32, TString
+    from opwright_runtime.gencode import DType, DTypeLike, Output, TInt32
 
 __all__ = ["OddSilentDtype", "odd_silent_dtype"]
 
@@ -22,7 +34,7 @@ class OddSilentDtypeInputs(OpInputs):
     dtype: DType
 
 
-class OddSilentDtype(Op):
+class OddSilentDtype(TensorOp[TString]):
     """TensorFlow's `OddSilentDtype`: no inputs -> `said`.
 
     TensorFlow's own text: `OddSilentDtype.tensorflow_doc()`.
@@ -42,9 +54,6 @@ class OddSilentDtype(Op):
     def inputs(self) -> OddSilentDtypeInputs:
         return OddSilentDtypeInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(
         scope: Scope, *, dtype: type[TFloat32 | TInt32] | DTypeLike = TFloat32
@@ -58,21 +67,38 @@ class OddSilentDtype(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddSilentDtype = OddSilentDtype()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: OddSilentDtype = new(OddSilentDtype)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context, "OddSilentDtype", None, "dtype", as_dtype(dtype)
+                    context[CURRENT], "OddSilentDtype", None, "dtype", as_dtype(dtype)
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"dtype": dtype}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (), {"dtype": dtype}, fast_path_error)
 
 
+@explained
 def odd_silent_dtype(
-    *, dtype: type[TFloat32 | TInt32] | DTypeLike = TFloat32, name: str | None = None
-) -> OddSilentDtype:
-    """`OddSilentDtype.create` in the current scope."""
-    return OddSilentDtype.create(Scope.current(name), dtype=dtype)
+    *,
+    dtype: type[TFloat32 | TInt32] | DTypeLike = TFloat32,
+    name: str | None = None,
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddSilentDtype.create` in the current scope."""
+    if _unknown:
+        raise OddSilentDtype._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "OddSilentDtype", name, "dtype", as_dtype(dtype)
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddSilentDtype._call(name, (), {"dtype": dtype}, fast_path_error)
+    return _result

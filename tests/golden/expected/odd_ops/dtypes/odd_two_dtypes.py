@@ -5,18 +5,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, overload
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import TFloat32, TInt64, as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TFloat32,
+    TInt64,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, DTypeLike, Output, TInt32, TType
+    from opwright_runtime.gencode import (
+        AnyDType,
+        DType,
+        DTypeLike,
+        Output,
+        TInt32,
+        TType,
+    )
     from typing_extensions import Self
 
-__all__ = ["OddTwoDtypes", "odd_two_dtypes"]
+__all__ = ["OddTwoDtypes", "OddTwoDtypesOutputs", "odd_two_dtypes"]
 
 Ta = TypeVar("Ta", bound="TFloat32 | TInt32", default="AnyDType")
 Ua = TypeVar("Ua", bound="TFloat32 | TInt32", default="AnyDType")
@@ -30,6 +49,13 @@ class OddTwoDtypesInputs(OpInputs):
     Ta: DType
     seed: int
     Tb: DType
+
+
+class OddTwoDtypesOutputs(NamedTuple, Generic[Ta, Tb]):
+    """Outputs of OddTwoDtypes, as `odd_two_dtypes` returns them."""
+
+    a: Output[Ta]
+    b: Output[Tb]
 
 
 class OddTwoDtypes(Op, Generic[Ta, Tb]):
@@ -49,6 +75,7 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
     a: Output[Ta]
     b: Output[Tb]
     Inputs = OddTwoDtypesInputs
+    Outputs = OddTwoDtypesOutputs
 
     class Options(OpOptions):
         """Optional attributes of OddTwoDtypes.
@@ -122,13 +149,13 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddTwoDtypes[Ua, Ub] = OddTwoDtypes()
+        op: OddTwoDtypes[Ua, Ub] = new(OddTwoDtypes)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.a, op.b = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddTwoDtypes",
                     None,
                     "Ta",
@@ -139,9 +166,11 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
                     as_dtype(Tb),
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (), {"Ta": Ta, "seed": opts.seed, "Tb": Tb}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (), {"Ta": Ta, "seed": opts.seed, "Tb": Tb}, fast_path_error
+        )
 
 
 DEFAULTS = OddTwoDtypes.Options()
@@ -151,45 +180,70 @@ MERGE = OddTwoDtypes.Options.merge
 @overload
 def odd_two_dtypes(
     *,
-    seed: int = default(0),
+    seed: int = 0,
     Ta: type[TFloat32] = TFloat32,
     Tb: type[TInt64] = TInt64,
     name: str | None = None,
-) -> OddTwoDtypes[TFloat32, TInt64]: ...
+) -> OddTwoDtypesOutputs[TFloat32, TInt64]: ...
 
 
 @overload
 def odd_two_dtypes(
-    *, seed: int = default(0), Tb: type[Ub] | DTypeLike, name: str | None = None
-) -> OddTwoDtypes[TFloat32, Ub]: ...
+    *, seed: int = 0, Tb: type[Ub] | DTypeLike, name: str | None = None
+) -> OddTwoDtypesOutputs[TFloat32, Ub]: ...
 
 
 @overload
 def odd_two_dtypes(
-    *, seed: int = default(0), Ta: type[Ua] | DTypeLike, name: str | None = None
-) -> OddTwoDtypes[Ua, TInt64]: ...
+    *, seed: int = 0, Ta: type[Ua] | DTypeLike, name: str | None = None
+) -> OddTwoDtypesOutputs[Ua, TInt64]: ...
 
 
 @overload
 def odd_two_dtypes(
     *,
-    seed: int = default(0),
+    seed: int = 0,
     Ta: type[Ua] | DTypeLike,
     Tb: type[Ub] | DTypeLike,
     name: str | None = None,
-) -> OddTwoDtypes[Ua, Ub]: ...
+) -> OddTwoDtypesOutputs[Ua, Ub]: ...
 
 
+@explained
 def odd_two_dtypes(
     *,
-    seed: int = default(0),
+    seed: int = 0,
     Ta: type[Ua] | DTypeLike = "float32",
     Tb: type[Ub] | DTypeLike = "int64",
     name: str | None = None,
-) -> OddTwoDtypes[Ua, Ub]:
-    """`OddTwoDtypes.create` in the current scope, with OddTwoDtypes.Options as
-    keywords.
+    **_unknown: Never,
+) -> OddTwoDtypesOutputs[Ua, Ub]:
+    """The outputs of `OddTwoDtypes.create` in the current scope, with
+    OddTwoDtypes.Options as keywords.
     """
-    return OddTwoDtypes.create(
-        Scope.current(name), OddTwoDtypes.Options(seed=seed), Ta=Ta, Tb=Tb
+    if _unknown:
+        raise OddTwoDtypes._unknown(_unknown)
+    fast_path_error = None
+    _result: OddTwoDtypesOutputs[Ua, Ub]
+    if executing_eagerly():
+        try:
+            _result = OddTwoDtypesOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "OddTwoDtypes",
+                    name,
+                    "Ta",
+                    as_dtype(Ta),
+                    "seed",
+                    seed,
+                    "Tb",
+                    as_dtype(Tb),
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddTwoDtypes._call(
+        name, (), {"Ta": Ta, "seed": seed, "Tb": Tb}, fast_path_error
     )
+    return _result

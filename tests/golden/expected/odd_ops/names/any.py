@@ -5,14 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TBool,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TBool, TIndex
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex
     from typing_extensions import Self
 
 __all__ = ["Any", "any"]
@@ -29,7 +41,7 @@ class AnyInputs(OpInputs):
     Tidx: DType
 
 
-class Any(Op):
+class Any(TensorOp[TBool]):
     """TensorFlow's `Any`: `input`, `reduction_indices` -> `output`.
 
     TensorFlow's own text: `Any.tensorflow_doc()`.
@@ -69,9 +81,6 @@ class Any(Op):
     def inputs(self) -> AnyInputs:
         return AnyInputs(self)
 
-    def as_output(self) -> Output[TBool]:
-        return self.output
-
     @staticmethod
     def create(
         scope: Scope,
@@ -90,13 +99,13 @@ class Any(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Any = Any()
+        op: Any = new(Any)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Any",
                     None,
                     input,
@@ -105,10 +114,13 @@ class Any(Op):
                     opts.keep_dims,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (input, reduction_indices), {"keep_dims": opts.keep_dims}, refusal
+            scope,
+            (input, reduction_indices),
+            {"keep_dims": opts.keep_dims},
+            fast_path_error,
         )
 
 
@@ -116,14 +128,35 @@ DEFAULTS = Any.Options()
 MERGE = Any.Options.merge
 
 
+@explained
 def any(
     input: Operand[TBool],
     reduction_indices: Operand[Uidx],
     *,
-    keep_dims: bool = default(False),
+    keep_dims: bool = False,
     name: str | None = None,
-) -> Any:
-    """`Any.create` in the current scope, with Any.Options as keywords."""
-    return Any.create(
-        Scope.current(name), input, reduction_indices, Any.Options(keep_dims=keep_dims)
+    **_unknown: Never,
+) -> Output[TBool]:
+    """`output` of `Any.create` in the current scope, with Any.Options as keywords."""
+    if _unknown:
+        raise Any._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TBool]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Any",
+                name,
+                input,
+                reduction_indices,
+                "keep_dims",
+                flags[keep_dims],
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Any._call(
+        name, (input, reduction_indices), {"keep_dims": keep_dims}, fast_path_error
     )
+    return _result

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtypes,
+    as_shapes,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         FunctionLike,
-        Operand,
         Output,
         ShapeLike,
         TType,
@@ -89,8 +100,8 @@ class If(Op):
     @staticmethod
     def create(
         scope: Scope,
-        cond: Operand[Ucond],
-        input: Sequence[Operand[AnyDType]],
+        cond: AnyOperand[Ucond],
+        input: Sequence[AnyOperand[AnyDType]],
         Tout: Sequence[AnyDTypeLike],
         then_branch: FunctionLike,
         else_branch: FunctionLike,
@@ -110,13 +121,13 @@ class If(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: If = If()
+        op: If = new(If)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "If",
                     None,
                     cond,
@@ -131,8 +142,8 @@ class If(Op):
                     opts.output_shapes,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (cond, input),
@@ -142,7 +153,7 @@ class If(Op):
                 "else_branch": else_branch,
                 "output_shapes": opts.output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -150,23 +161,52 @@ DEFAULTS = If.Options()
 MERGE = If.Options.merge
 
 
+@explained
 def if_(
-    cond: Operand[Ucond],
-    input: Sequence[Operand[AnyDType]],
+    cond: AnyOperand[Ucond],
+    input: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],
     then_branch: FunctionLike,
     else_branch: FunctionLike,
     *,
-    output_shapes: Sequence[ShapeLike] = default(()),
+    output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
-) -> If:
-    """`If.create` in the current scope, with If.Options as keywords."""
-    return If.create(
-        Scope.current(name),
-        cond,
-        input,
-        Tout,
-        then_branch,
-        else_branch,
-        If.Options(output_shapes=output_shapes),
+    **_unknown: Never,
+) -> list[Output[AnyDType]]:
+    """`output` of `If.create` in the current scope, with If.Options as keywords."""
+    if _unknown:
+        raise If._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[AnyDType]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "If",
+                name,
+                cond,
+                input,
+                "Tout",
+                as_dtypes(Tout),
+                "then_branch",
+                then_branch,
+                "else_branch",
+                else_branch,
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = If._call(
+        name,
+        (cond, input),
+        {
+            "Tout": Tout,
+            "then_branch": then_branch,
+            "else_branch": else_branch,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtypes
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TResource,
+    TensorOp,
+    as_dtypes,
+    as_shapes,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDTypeLike,
         DType,
         Output,
         ShapeLike,
         StringLike,
-        TResource,
         TensorShape,
     )
 
@@ -35,7 +46,7 @@ class IteratorInputs(OpInputs):
     output_shapes: tuple[TensorShape, ...]
 
 
-class Iterator(Op):
+class Iterator(TensorOp[TResource]):
     """TensorFlow's `Iterator`: no inputs -> `handle`.
 
     TensorFlow's own text: `Iterator.tensorflow_doc()`.
@@ -54,9 +65,6 @@ class Iterator(Op):
     @property
     def inputs(self) -> IteratorInputs:
         return IteratorInputs(self)
-
-    def as_output(self) -> Output[TResource]:
-        return self.handle
 
     @staticmethod
     def create(
@@ -78,12 +86,12 @@ class Iterator(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Iterator = Iterator()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        op: Iterator = new(Iterator)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.handle = execute(
-                    context._context,
+                    context[CURRENT],
                     "Iterator",
                     None,
                     "shared_name",
@@ -93,11 +101,11 @@ class Iterator(Op):
                     "output_types",
                     as_dtypes(output_types),
                     "output_shapes",
-                    output_shapes,
+                    as_shapes(output_shapes),
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -107,10 +115,11 @@ class Iterator(Op):
                 "output_types": output_types,
                 "output_shapes": output_shapes,
             },
-            refusal,
+            fast_path_error,
         )
 
 
+@explained
 def iterator(
     shared_name: StringLike,
     container: StringLike,
@@ -118,8 +127,40 @@ def iterator(
     output_shapes: Sequence[ShapeLike],
     *,
     name: str | None = None,
-) -> Iterator:
-    """`Iterator.create` in the current scope."""
-    return Iterator.create(
-        Scope.current(name), shared_name, container, output_types, output_shapes
+    **_unknown: Never,
+) -> Output[TResource]:
+    """`handle` of `Iterator.create` in the current scope."""
+    if _unknown:
+        raise Iterator._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TResource]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "Iterator",
+                name,
+                "shared_name",
+                shared_name,
+                "container",
+                container,
+                "output_types",
+                as_dtypes(output_types),
+                "output_shapes",
+                as_shapes(output_shapes),
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Iterator._call(
+        name,
+        (),
+        {
+            "shared_name": shared_name,
+            "container": container,
+            "output_types": output_types,
+            "output_shapes": output_shapes,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["Lambda", "lambda_"]
 
@@ -21,7 +32,7 @@ class LambdaInputs(OpInputs):
     x: Output[TFloat32]
 
 
-class Lambda(Op):
+class Lambda(TensorOp[TFloat32]):
     """TensorFlow's `Lambda`: `x` -> `y`.
 
     TensorFlow's own text: `Lambda.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class Lambda(Op):
     def inputs(self) -> LambdaInputs:
         return LambdaInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[TFloat32]) -> Lambda:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,17 +61,31 @@ class Lambda(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Lambda = Lambda()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Lambda", None, x)
+        op: Lambda = new(Lambda)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Lambda", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
-def lambda_(x: Operand[TFloat32], *, name: str | None = None) -> Lambda:
-    """`Lambda.create` in the current scope."""
-    return Lambda.create(Scope.current(name), x)
+@explained
+def lambda_(
+    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+) -> Output[TFloat32]:
+    """`y` of `Lambda.create` in the current scope."""
+    if _unknown:
+        raise Lambda._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Lambda", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Lambda._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from opwright_runtime.types import as_dtype
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    as_dtype,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import (
+    from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
+        AnyOperand,
         DType,
         Operand,
         Output,
@@ -25,7 +36,7 @@ if TYPE_CHECKING:
     )
     from typing_extensions import Self
 
-__all__ = ["OddCollisions", "odd_collisions"]
+__all__ = ["OddCollisions", "OddCollisionsOutputs", "odd_collisions"]
 
 T2 = TypeVar("T2", bound="TType", default="AnyDType")
 U2 = TypeVar("U2", bound="TType", default="AnyDType")
@@ -45,6 +56,15 @@ class OddCollisionsInputs(OpInputs, Generic[U2, U3]):
     T3: DType
     U: int
     Output_: int
+
+
+class OddCollisionsOutputs(NamedTuple, Generic[T2, T3]):
+    """Outputs of OddCollisions, as `odd_collisions` returns them."""
+
+    op_: Output[TFloat32]
+    inputs_: Output[TInt32]
+    create_: Output[T2]
+    options_: Output[T3]
 
 
 class OddCollisions(Op, Generic[T2, T3]):
@@ -77,6 +97,7 @@ class OddCollisions(Op, Generic[T2, T3]):
     create_: Output[T2]
     options_: Output[T3]
     Inputs = OddCollisionsInputs
+    Outputs = OddCollisionsOutputs
 
     class Options(OpOptions):
         """Optional attributes of OddCollisions.
@@ -113,8 +134,8 @@ class OddCollisions(Op, Generic[T2, T3]):
         scope: Scope,
         scope_: Operand[TFloat32],
         name_: Operand[TInt32],
-        bytes: Operand[U2],
-        self_: Operand[U3],
+        bytes: AnyOperand[U2],
+        self_: AnyOperand[U3],
         T: AnyDTypeLike,
         *options: Options,
     ) -> OddCollisions[U2, U3]:
@@ -132,13 +153,13 @@ class OddCollisions(Op, Generic[T2, T3]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddCollisions[U2, U3] = OddCollisions()
+        op: OddCollisions[U2, U3] = new(OddCollisions)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.op_, op.inputs_, op.create_, op.options_ = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddCollisions",
                     None,
                     scope_,
@@ -153,13 +174,13 @@ class OddCollisions(Op, Generic[T2, T3]):
                     opts.Output_,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (scope_, name_, bytes, self_),
             {"T": T, "U": opts.U, "Output": opts.Output_},
-            refusal,
+            fast_path_error,
         )
 
 
@@ -167,26 +188,52 @@ DEFAULTS = OddCollisions.Options()
 MERGE = OddCollisions.Options.merge
 
 
+@explained
 def odd_collisions(
     scope_: Operand[TFloat32],
     name_: Operand[TInt32],
-    bytes: Operand[U2],
-    self_: Operand[U3],
+    bytes: AnyOperand[U2],
+    self_: AnyOperand[U3],
     T: AnyDTypeLike,
     *,
-    U: int = default(0),
-    Output_: int = default(0),
+    U: int = 0,
+    Output_: int = 0,
     name: str | None = None,
-) -> OddCollisions[U2, U3]:
-    """`OddCollisions.create` in the current scope, with OddCollisions.Options as
-    keywords.
+    **_unknown: Never,
+) -> OddCollisionsOutputs[U2, U3]:
+    """The outputs of `OddCollisions.create` in the current scope, with
+    OddCollisions.Options as keywords.
     """
-    return OddCollisions.create(
-        Scope.current(name),
-        scope_,
-        name_,
-        bytes,
-        self_,
-        T,
-        OddCollisions.Options(U=U, Output_=Output_),
+    if _unknown:
+        raise OddCollisions._unknown(_unknown)
+    fast_path_error = None
+    _result: OddCollisionsOutputs[U2, U3]
+    if executing_eagerly():
+        try:
+            _result = OddCollisionsOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "OddCollisions",
+                    name,
+                    scope_,
+                    name_,
+                    bytes,
+                    self_,
+                    "T",
+                    as_dtype(T),
+                    "U",
+                    U,
+                    "Output",
+                    Output_,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddCollisions._call(
+        name,
+        (scope_, name_, bytes, self_),
+        {"T": T, "U": U, "Output": Output_},
+        fast_path_error,
     )
+    return _result

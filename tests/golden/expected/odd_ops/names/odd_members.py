@@ -5,13 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    OpOptions,
+    Scope,
+    TString,
+    TensorOp,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    flags,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Output, TString
+    from opwright_runtime.gencode import Output
     from typing_extensions import Self
 
 __all__ = ["OddMembers", "odd_members"]
@@ -28,7 +41,7 @@ class OddMembersInputs(OpInputs):
     int_: Literal["int", "str"]
 
 
-class OddMembers(Op):
+class OddMembers(TensorOp[TString]):
     """TensorFlow's `OddMembers`: no inputs -> `said`.
 
     TensorFlow's own text: `OddMembers.tensorflow_doc()`.
@@ -118,9 +131,6 @@ class OddMembers(Op):
     def inputs(self) -> OddMembersInputs:
         return OddMembersInputs(self)
 
-    def as_output(self) -> Output[TString]:
-        return self.said
-
     @staticmethod
     def create(scope: Scope, *options: Options) -> OddMembers:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -132,13 +142,13 @@ class OddMembers(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddMembers = OddMembers()
+        op: OddMembers = new(OddMembers)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddMembers",
                     None,
                     "as_dict",
@@ -155,8 +165,8 @@ class OddMembers(Op):
                     opts.int_,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
             scope,
             (),
@@ -168,7 +178,7 @@ class OddMembers(Op):
                 "attribute_names": opts.attribute_names_,
                 "int": opts.int_,
             },
-            refusal,
+            fast_path_error,
         )
 
 
@@ -176,25 +186,58 @@ DEFAULTS = OddMembers.Options()
 MERGE = OddMembers.Options.merge
 
 
+@explained
 def odd_members(
     *,
-    as_dict_: bool = default(True),
-    merge_: bool = default(True),
-    explicit_: bool = default(True),
-    Literal_: bool = default(True),
-    attribute_names_: bool = default(True),
-    int_: Literal["int", "str"] = default("int"),
+    as_dict_: bool = True,
+    merge_: bool = True,
+    explicit_: bool = True,
+    Literal_: bool = True,
+    attribute_names_: bool = True,
+    int_: Literal["int", "str"] = "int",
     name: str | None = None,
-) -> OddMembers:
-    """`OddMembers.create` in the current scope, with OddMembers.Options as keywords."""
-    return OddMembers.create(
-        Scope.current(name),
-        OddMembers.Options(
-            as_dict_=as_dict_,
-            merge_=merge_,
-            explicit_=explicit_,
-            Literal_=Literal_,
-            attribute_names_=attribute_names_,
-            int_=int_,
-        ),
+    **_unknown: Never,
+) -> Output[TString]:
+    """`said` of `OddMembers.create` in the current scope, with OddMembers.Options as
+    keywords.
+    """
+    if _unknown:
+        raise OddMembers._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TString]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT],
+                "OddMembers",
+                name,
+                "as_dict",
+                flags[as_dict_],
+                "merge",
+                flags[merge_],
+                "explicit",
+                flags[explicit_],
+                "Literal",
+                flags[Literal_],
+                "attribute_names",
+                flags[attribute_names_],
+                "int",
+                int_,
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddMembers._call(
+        name,
+        (),
+        {
+            "as_dict": as_dict_,
+            "merge": merge_,
+            "explicit": explicit_,
+            "Literal": Literal_,
+            "attribute_names": attribute_names_,
+            "int": int_,
+        },
+        fast_path_error,
     )
+    return _result

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
-__all__ = ["OddReserved", "odd_reserved"]
+__all__ = ["OddReserved", "OddReservedOutputs", "odd_reserved"]
 
 
 class OddReservedInputs(OpInputs):
@@ -24,6 +35,13 @@ class OddReservedInputs(OpInputs):
     lambda_: Output[TFloat32]
     class_: int
     def_: int
+
+
+class OddReservedOutputs(NamedTuple):
+    """Outputs of OddReserved, as `odd_reserved` returns them."""
+
+    is_: Output[TFloat32]
+    not_: Output[TFloat32]
 
 
 class OddReserved(Op):
@@ -49,6 +67,7 @@ class OddReserved(Op):
     is_: Output[TFloat32]
     not_: Output[TFloat32]
     Inputs = OddReservedInputs
+    Outputs = OddReservedOutputs
 
     class Options(OpOptions):
         """Optional attributes of OddReserved.
@@ -94,13 +113,13 @@ class OddReserved(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: OddReserved = OddReserved()
+        op: OddReserved = new(OddReserved)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.is_, op.not_ = execute(
-                    context._context,
+                    context[CURRENT],
                     "OddReserved",
                     None,
                     in_,
@@ -111,10 +130,10 @@ class OddReserved(Op):
                     opts.def_,
                 )
                 return op
-            except Exception as error:
-                refusal = error
+        except Exception as error:
+            fast_path_error = error
         return op._build(
-            scope, (in_, lambda_), {"class": class_, "def": opts.def_}, refusal
+            scope, (in_, lambda_), {"class": class_, "def": opts.def_}, fast_path_error
         )
 
 
@@ -122,17 +141,42 @@ DEFAULTS = OddReserved.Options()
 MERGE = OddReserved.Options.merge
 
 
+@explained
 def odd_reserved(
     in_: Operand[TFloat32],
     lambda_: Operand[TFloat32],
     class_: int,
     *,
-    def_: int = default(0),
+    def_: int = 0,
     name: str | None = None,
-) -> OddReserved:
-    """`OddReserved.create` in the current scope, with OddReserved.Options as
-    keywords.
+    **_unknown: Never,
+) -> OddReservedOutputs:
+    """The outputs of `OddReserved.create` in the current scope, with
+    OddReserved.Options as keywords.
     """
-    return OddReserved.create(
-        Scope.current(name), in_, lambda_, class_, OddReserved.Options(def_=def_)
+    if _unknown:
+        raise OddReserved._unknown(_unknown)
+    fast_path_error = None
+    _result: OddReservedOutputs
+    if executing_eagerly():
+        try:
+            _result = OddReservedOutputs._make(
+                execute(
+                    context[CURRENT],
+                    "OddReserved",
+                    name,
+                    in_,
+                    lambda_,
+                    "class",
+                    class_,
+                    "def",
+                    def_,
+                )
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = OddReserved._call(
+        name, (in_, lambda_), {"class": class_, "def": def_}, fast_path_error
     )
+    return _result

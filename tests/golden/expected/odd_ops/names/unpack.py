@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.options import OpOptions, default
-from opwright_runtime.scope import Scope
-from typing_extensions import TypeVar
+from opwright_runtime.gencode import (
+    CURRENT,
+    Op,
+    OpInputs,
+    OpOptions,
+    Scope,
+    context,
+    default,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import AnyDType, DType, Operand, Output, TType
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Output, TType
     from typing_extensions import Self
 
 __all__ = ["Unpack", "unpack"]
@@ -70,7 +80,7 @@ class Unpack(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, value: Operand[U], num: int, *options: Options
+        scope: Scope, value: AnyOperand[U], num: int, *options: Options
     ) -> Unpack[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -83,13 +93,13 @@ class Unpack(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: Unpack[U] = Unpack()
+        op: Unpack[U] = new(Unpack)
         opts = MERGE(options) if options else DEFAULTS
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context._context,
+                    context[CURRENT],
                     "Unpack",
                     None,
                     value,
@@ -99,17 +109,40 @@ class Unpack(Op, Generic[T]):
                     opts.axis,
                 )
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (value,), {"num": num, "axis": opts.axis}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(
+            scope, (value,), {"num": num, "axis": opts.axis}, fast_path_error
+        )
 
 
 DEFAULTS = Unpack.Options()
 MERGE = Unpack.Options.merge
 
 
+@explained
 def unpack(
-    value: Operand[U], num: int, *, axis: int = default(0), name: str | None = None
-) -> Unpack[U]:
-    """`Unpack.create` in the current scope, with Unpack.Options as keywords."""
-    return Unpack.create(Scope.current(name), value, num, Unpack.Options(axis=axis))
+    value: AnyOperand[U],
+    num: int,
+    *,
+    axis: int = 0,
+    name: str | None = None,
+    **_unknown: Never,
+) -> list[Output[U]]:
+    """`output` of `Unpack.create` in the current scope, with Unpack.Options as
+    keywords.
+    """
+    if _unknown:
+        raise Unpack._unknown(_unknown)
+    fast_path_error = None
+    _result: list[Output[U]]
+    if executing_eagerly():
+        try:
+            _result = execute(
+                context[CURRENT], "Unpack", name, value, "num", num, "axis", axis
+            )
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = Unpack._call(name, (value,), {"num": num, "axis": axis}, fast_path_error)
+    return _result

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opwright_runtime.dispatch import context, execute, graphs
-from opwright_runtime.op import Op, OpInputs
-from opwright_runtime.scope import Scope
+from opwright_runtime.gencode import (
+    CURRENT,
+    OpInputs,
+    Scope,
+    TFloat32,
+    TensorOp,
+    context,
+    execute,
+    executing_eagerly,
+    explained,
+    graphs,
+    new,
+)
+from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.types import Operand, Output, TFloat32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["AddonsOddSpace", "addons_odd_space"]
 
@@ -21,7 +32,7 @@ class AddonsOddSpaceInputs(OpInputs):
     x: Output[TFloat32]
 
 
-class AddonsOddSpace(Op):
+class AddonsOddSpace(TensorOp[TFloat32]):
     """TensorFlow's `Addons>OddSpace`: `x` -> `y`.
 
     TensorFlow's own text: `AddonsOddSpace.tensorflow_doc()`.
@@ -39,9 +50,6 @@ class AddonsOddSpace(Op):
     def inputs(self) -> AddonsOddSpaceInputs:
         return AddonsOddSpaceInputs(self)
 
-    def as_output(self) -> Output[TFloat32]:
-        return self.y
-
     @staticmethod
     def create(scope: Scope, x: Operand[TFloat32]) -> AddonsOddSpace:
         """Adds the op to `scope`, or runs it when `scope` is eager.
@@ -53,19 +61,31 @@ class AddonsOddSpace(Op):
         Raises:
             OpError: the op refuses an argument.
         """
-        op: AddonsOddSpace = AddonsOddSpace()
-        refusal = None
-        if scope.eager and not graphs.stack:
-            try:
-                op.y = execute(context._context, "Addons>OddSpace", None, x)
+        op: AddonsOddSpace = new(AddonsOddSpace)
+        fast_path_error = None
+        try:
+            if scope.eager and not graphs.stack:
+                op.y = execute(context[CURRENT], "Addons>OddSpace", None, x)
                 return op
-            except Exception as error:
-                refusal = error
-        return op._build(scope, (x,), {}, refusal)
+        except Exception as error:
+            fast_path_error = error
+        return op._build(scope, (x,), {}, fast_path_error)
 
 
+@explained
 def addons_odd_space(
-    x: Operand[TFloat32], *, name: str | None = None
-) -> AddonsOddSpace:
-    """`AddonsOddSpace.create` in the current scope."""
-    return AddonsOddSpace.create(Scope.current(name), x)
+    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+) -> Output[TFloat32]:
+    """`y` of `AddonsOddSpace.create` in the current scope."""
+    if _unknown:
+        raise AddonsOddSpace._unknown(_unknown)
+    fast_path_error = None
+    _result: Output[TFloat32]
+    if executing_eagerly():
+        try:
+            _result = execute(context[CURRENT], "Addons>OddSpace", name, x)
+            return _result
+        except Exception as error:
+            fast_path_error = error
+    _result = AddonsOddSpace._call(name, (x,), {}, fast_path_error)
+    return _result

@@ -1,0 +1,112 @@
+"""opwright.keras against keras.layers, in one interleaved run: the same layers twice.
+
+The shapes, and how they are timed, are those of benchmarks/rnn.py: every round times
+both once, what is printed is medians over the rounds and their quartiles. Inference is
+a call of the layers in a `tf.function`, training such a call and all gradients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from types import ModuleType
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import opwright.keras
+from opwright_runtime import native
+from rnn import SHAPES, WHAT, Call, Shape, measure, spread
+
+KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN"}
+
+
+def calls(of: ModuleType, shape: Shape, mode: str) -> dict[str, Call]:
+    """What is timed, of the layers that are found there."""
+    layers = []
+    for _ in range(shape.layers):
+        layer = getattr(of, KINDS[mode])(shape.units, return_sequences=True)
+        both = shape.bidirectional
+        layers.append(keras.layers.Bidirectional(layer) if both else layer)
+    model = keras.Sequential(layers)
+    x = tf.random.normal([shape.batch, shape.time, shape.inputs])
+    model(x)
+    weights = [variable.value for variable in model.trainable_variables]
+
+    @tf.function(autograph=False)
+    def infer(x: tf.Tensor) -> tf.Tensor:
+        return model(x, training=False)
+
+    @tf.function(autograph=False)
+    def train(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = model(x, training=True)
+        return tape.gradient(y, [x, *weights], y)
+
+    return {"inference": lambda: infer(x), "training": lambda: train(x)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shapes", default="ABCDEFGH", help="letters of shapes")
+    parser.add_argument("--modes", nargs="+", default=["lstm", "gru"], choices=KINDS)
+    parser.add_argument("--what", nargs="+", default=list(WHAT), choices=WHAT)
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each row")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 where Keras is as fast"
+    )
+    options = parser.parse_args()
+
+    native.load()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    shapes = [shape for shape in SHAPES if shape.name in options.shapes]
+    tables = {}
+    for what in options.what:
+        tables[what] = Table(title=f"{what.capitalize()}, ms: median (quartiles)")
+        tables[what].add_column("shape")
+        for column in ("mode", "opwright.keras", "keras.layers", "faster"):
+            tables[what].add_column(column, justify="right")
+    ratios: dict[str, list[float]] = {what: [] for what in options.what}
+    with Progress(console=console, transient=True) as progress:
+        steps = len(shapes) * len(options.modes) * len(options.what)
+        task = progress.add_task("Timing", total=steps)
+        for shape in shapes:
+            for mode in options.modes:
+                ours, theirs = (
+                    calls(of, shape, mode) for of in (opwright.keras, keras.layers)
+                )
+                for what in options.what:
+                    progress.update(task, description=f"{shape.name} {mode} {what}")
+                    pair = {"ours": ours[what], "theirs": theirs[what]}
+                    times = measure(pair, options.seconds)
+                    progress.advance(task)
+                    middle = {name: np.median(each) for name, each in times.items()}
+                    ratios[what].append(float(middle["theirs"] / middle["ours"]))
+                    tables[what].add_row(
+                        *(str(shape), mode),
+                        *(spread(times[name], 1e-3) for name in pair),
+                        f"{ratios[what][-1]:.2f} x",
+                    )
+    for what, table in tables.items():
+        console.print(table)
+        mean = float(np.exp(np.mean(np.log(ratios[what]))))
+        console.print(
+            f"{what}: {mean:.2f} x as fast as keras.layers on the geometric mean, "
+            f"{min(ratios[what]):.2f} x at least (target 1)"
+        )
+    fine = all(ratio > 1 for found in ratios.values() for ratio in found)
+    return 0 if fine or not options.check else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+# How every library of the house is compiled and tested.
+
+set(WARNING_FLAGS -Wall -Wextra)
+# Sizes come from outside: where they change their type, the code says so. Where an index is
+# the only thing that does, a sign may change unsaid: sizes are int64_t here and size_t in the
+# library, which would hide in casts what the bounds of sizes are for.
+set(EXACT_FLAGS
+  $<$<CXX_COMPILER_ID:GNU>:-Wconversion;-Werror=conversion;-Werror=float-conversion>)
+# For what parses bytes from outside: here a sign is said as well.
+set(SIGNED_FLAGS
+  $<$<CXX_COMPILER_ID:GNU>:-Wsign-conversion;-Werror=sign-conversion>)
+# For inner loops: products and sums fuse, and vectors wider than the ABI's are never passed
+# between files.
+set(KERNEL_FLAGS -ffp-contract=fast -Wno-psabi)
+# For plain loops that become vectors.
+set(LOOP_FLAGS -fno-math-errno -fno-trapping-math)
+if(NOT OPWRIGHT_SANITIZE) # With checks in every line, that takes minutes.
+  list(APPEND LOOP_FLAGS -O3)
+endif()
+set(AVX2_FLAGS -mavx2 -mfma)
+set(AVX512_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+
+# opwright_library(NAME [OBJECT] SOURCES ... [SIGNED ...] [LINKS ...]): sources of a folder.
+function(opwright_library name)
+  cmake_parse_arguments(ARG "OBJECT" "" "SOURCES;SIGNED;LINKS" ${ARGN})
+  if(ARG_OBJECT) # What registers itself: nobody calls it by name.
+    add_library(${name} OBJECT ${ARG_SOURCES} ${ARG_SIGNED})
+  else()
+    add_library(${name} STATIC ${ARG_SOURCES} ${ARG_SIGNED})
+  endif()
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/runtime/native)
+  target_compile_options(${name} PRIVATE ${WARNING_FLAGS} ${EXACT_FLAGS})
+  if(ARG_SIGNED)
+    set_property(SOURCE ${ARG_SIGNED} APPEND PROPERTY COMPILE_OPTIONS ${SIGNED_FLAGS})
+  endif()
+  target_link_libraries(${name} PUBLIC ${ARG_LINKS})
+endfunction()
+
+# opwright_isa_sources(TARGET STEM FLAGS ...): STEM{portable,avx2,avx512}.cc, each compiled
+# for its instruction set, with these flags.
+function(opwright_isa_sources target stem)
+  target_sources(${target} PRIVATE ${stem}portable.cc)
+  set_source_files_properties(${stem}portable.cc PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    target_sources(${target} PRIVATE ${stem}avx2.cc ${stem}avx512.cc)
+    set_source_files_properties(${stem}avx2.cc PROPERTIES COMPILE_OPTIONS
+      "${ARGN};${AVX2_FLAGS}")
+    set_source_files_properties(${stem}avx512.cc PROPERTIES COMPILE_OPTIONS
+      "${ARGN};${AVX512_FLAGS}")
+  endif()
+endfunction()
+
+# opwright_tests(DOMAIN SOURCES ... LINKS ...): the program DOMAIN_test; ctest runs each of
+# its files by itself.
+add_custom_target(unit_tests)
+function(opwright_tests domain)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${domain}_test EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_compile_options(${domain}_test PRIVATE ${WARNING_FLAGS})
+  target_link_libraries(${domain}_test PRIVATE opwright_testing ${ARG_LINKS})
+  add_dependencies(unit_tests ${domain}_test)
+  foreach(source ${ARG_SOURCES})
+    # The suite of packing_test.cc is Packing, of weight_cache_test.cc WeightCache.
+    get_filename_component(stem ${source} NAME_WE)
+    string(REGEX REPLACE "_test$" "" stem ${stem})
+    string(REPLACE "_" ";" words ${stem})
+    set(suite "")
+    foreach(word ${words})
+      string(SUBSTRING ${word} 0 1 first)
+      string(SUBSTRING ${word} 1 -1 rest)
+      string(TOUPPER ${first} first)
+      string(APPEND suite ${first}${rest})
+    endforeach()
+    add_test(NAME ${domain}.${stem} COMMAND ${domain}_test ${suite}.)
+  endforeach()
+endfunction()

@@ -1,0 +1,127 @@
+"""The signatures of `create`, and its overloads where a dtype has a default."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from opwright_codegen import annotate, docs, naming
+from opwright_codegen.annotate import Variables
+from opwright_codegen.model import Attr, Op
+from opwright_codegen.types import PyType, dtype, dtype_text, named
+
+
+@dataclass(frozen=True)
+class Field:
+    """A name with its type: an output, an option, a parameter, a field of `Inputs`.
+
+    `default` is an expression; a type, if it is a class.
+    """
+
+    name: str
+    annotation: PyType
+    default: PyType | str | None = None
+
+    @property
+    def parameter(self) -> str:
+        text = f"{self.name}: {self.annotation}"
+        return text if self.default is None else f"{text} = {self.default}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One signature of `create`; the function's is the same with a name for a scope.
+
+    `returns` is what `create` does, `values` what the function does.
+    """
+
+    positional: tuple[Field, ...]
+    keywords: tuple[Field, ...]
+    returns: PyType
+    values: PyType
+
+    @property
+    def parameters(self) -> tuple[Field, ...]:
+        return self.positional + self.keywords
+
+    def types(self) -> Iterator[PyType]:
+        """Every type expression in it, with those within."""
+        for field in self.parameters:
+            yield from field.annotation.walk()
+        yield from self.returns.walk()
+        yield from self.values.walk()
+
+
+def signatures(
+    op: Op, variables: Variables, twins: Variables
+) -> tuple[Signature, tuple[Signature, ...]]:
+    """The signature of `create`, and its overloads.
+
+    A dtype given as a class is followed to the outputs, as is the default's; given as
+    a `tf.DType` or by name it is not: its type variable is inferred from nothing then,
+    and falls back to its own default, `AnyDType`.
+
+    Args:
+      op: the op.
+      variables: the type parameters of its class.
+      twins: the type variables of its functions.
+    """
+    optional = [attr.name for attr in op.keywords if attr.name in variables]
+
+    def build(left_out: Collection[str], implementation: bool = False) -> Signature:
+        """`left_out`: the optional dtypes that stand at their defaults."""
+        inferred = {
+            name: _default(op.attr(name)) if name in left_out else twins[name]
+            for name in variables
+        }
+        return Signature(
+            tuple(
+                Field(naming.argument(arg.name), annotate.operand(op, arg, twins))
+                for arg in op.inputs
+            )
+            + tuple(
+                Field(naming.argument(attr.name), annotation(attr))
+                for attr in op.arguments
+            ),
+            tuple(
+                keyword(attr, left_out, implementation)
+                for attr in op.keywords
+                # Where another dtype is given, being there at all would make this
+                # signature overlap with the one where both are.
+                if attr.name not in left_out or len(left_out) == len(optional)
+            ),
+            PyType(naming.class_name(op.name), tuple(inferred.values())),
+            annotate.values(op, inferred),
+        )
+
+    def annotation(attr: Attr) -> PyType:
+        if attr.kind != "type":
+            return annotate.given(attr)
+        if attr.name in variables:
+            return annotate.dtype_followed(twins[attr.name])
+        return annotate.dtype_given(attr)
+
+    def keyword(attr: Attr, left_out: Collection[str], implementation: bool) -> Field:
+        name, default = naming.argument(attr.name), _default(attr)
+        if attr.name in left_out:
+            return Field(name, named("type", default), default)
+        if attr.name not in variables:
+            return Field(name, annotation(attr), default)
+        # A class is no default for a type variable, a name is.
+        text = docs.quoted(dtype_text(str(attr.default))) if implementation else None
+        return Field(name, annotation(attr), text)
+
+    if not optional:
+        return build((), implementation=True), ()
+    overloads = tuple(
+        build(left_out)
+        for count in range(len(optional), -1, -1)
+        for left_out in itertools.combinations(optional, count)
+    )
+    return build((), implementation=True), overloads
+
+
+def _default(attr: Attr) -> PyType:
+    """The class of the dtype that an attr has by default."""
+    return dtype(str(attr.default))

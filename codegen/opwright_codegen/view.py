@@ -1,0 +1,300 @@
+"""What the file of an op says, in words of Python, ready for its template."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from opwright_codegen import annotate, call, docs, naming
+from opwright_codegen.model import Attr, Op, TensorValue
+from opwright_codegen.signature import Field, Signature, signatures
+from opwright_codegen.types import (
+    ANY_DTYPE,
+    BINDING,
+    RUNTIME,
+    PyType,
+    named,
+    one_of_dtypes,
+)
+
+
+@dataclass(frozen=True)
+class TypeVariable:
+    name: str
+    bound: PyType
+    default: PyType = ANY_DTYPE
+
+
+@dataclass(frozen=True)
+class OpView:
+    """All that the template of an op's file says."""
+
+    source: str
+    op_name: str
+    cls: str
+    function: str
+    module_doc: str
+    class_doc: str
+    inputs_doc: str
+    options_doc: str
+    create_doc: str
+    function_doc: str
+    type_variables: tuple[TypeVariable, ...]
+    #: What the class derives from: `TensorOp[...]`, or `Op` and `Generic[...]`.
+    base: PyType
+    generic: PyType | None
+    #: The same of the class of its inputs, and of the tuple of its outputs.
+    read_generic: PyType | None
+    tuple_generic: PyType | None
+    #: The class of the inputs as the op's class has it.
+    read_as: PyType
+    outputs: tuple[Field, ...]
+    #: The named tuple that the function returns, and its fields; with several outputs.
+    outputs_cls: str | None
+    fields: tuple[Field, ...]
+    slots: str
+    option_slots: str
+    assigned: str
+    inputs: tuple[Field, ...]
+    options: tuple[Field, ...]
+    #: The options as parameters of the function.
+    choices: tuple[Field, ...]
+    python_names: tuple[tuple[str, str], ...]
+    messages: tuple[tuple[str, str], ...]
+    overloads: tuple[Signature, ...]
+    signature: Signature
+    converters: frozenset[str]
+    sent: tuple[str, ...]
+    kept: str
+    #: What the function sends and keeps.
+    function_sent: tuple[str, ...]
+    function_kept: str
+    operands: str
+    native: str | None
+    deprecated: str | None
+    uses_numpy: bool
+
+    def _types(self) -> Iterator[PyType]:
+        """Every type expression of the file, with those within."""
+        whole = itertools.chain(
+            (field.annotation for field in self.outputs + self.inputs + self.options),
+            (variable.bound for variable in self.type_variables),
+            (variable.default for variable in self.type_variables),
+            (self.base,),
+            filter(None, (self.generic, self.read_generic, self.tuple_generic)),
+        )
+        for one in whole:
+            yield from one.walk()
+        for signature in (self.signature, *self.overloads):
+            yield from signature.types()
+
+    @cached_property
+    def _imported(self) -> Mapping[str | None, frozenset[str]]:
+        """What the file's types are imported from: names by module."""
+        found = defaultdict(set)
+        for one in self._types():
+            found[one.module].add(one.name)
+        return {module: frozenset(names) for module, names in found.items()}
+
+    def _types_of(self, module: str) -> frozenset[str]:
+        return self._imported.get(module, frozenset())
+
+    def _defaults(self) -> frozenset[str]:
+        """Dtypes that stand as the defaults of parameters."""
+        return frozenset(
+            field.default.name
+            for signature in (self.signature, *self.overloads)
+            for field in signature.keywords
+            if isinstance(field.default, PyType)
+        )
+
+    # What the file imports: all that it uses, and nothing else.
+
+    @cached_property
+    def runtime_names(self) -> tuple[str, ...]:
+        """Of the runtime: what is used when the file runs, ..."""
+        return naming.import_order(self._used | BINDING)
+
+    @cached_property
+    def type_names(self) -> tuple[str, ...]:
+        """... and what type checkers alone read."""
+        return naming.import_order(self._types_of(RUNTIME) - self._used)
+
+    @cached_property
+    def _used(self) -> frozenset[str]:
+        names = self._defaults() | self.converters | {self.base.name}
+        names |= {"OpOptions", "default"} if self.options else set()
+        # Generic classes evaluate the parameters of their bases.
+        return names | {arg.name for arg in self.base.args if arg.module == RUNTIME}
+
+    @cached_property
+    def uses_sequence(self) -> bool:
+        return bool(self._types_of("collections.abc"))
+
+    @cached_property
+    def typing_names(self) -> tuple[str, ...]:
+        names = set(self._types_of("typing"))
+        if self.type_names or self.options or self.uses_sequence:
+            names.add("TYPE_CHECKING")
+        if self.overloads:
+            names.add("overload")
+        return naming.import_order(names)
+
+    @cached_property
+    def extension_names(self) -> tuple[str, ...]:
+        """Of typing_extensions."""
+        names = {
+            "NamedTuple": self.outputs_cls,
+            "Never": True,
+            "TypeVar": self.type_variables,
+            "deprecated": self.deprecated,
+        }
+        return naming.import_order(name for name, used in names.items() if used)
+
+
+def view(op: Op) -> OpView:
+    """The file of one op."""
+    cls = naming.class_name(op.name)
+    variables = annotate.class_variables(op)
+    twins = annotate.function_variables(op)
+    used = {arg.type_attr for arg in op.inputs}
+    read = {name: twins[name] for name in variables if name in used}
+    outputs = tuple(
+        Field(
+            naming.output(arg.name, only=op.is_tensor), annotate.output(arg, variables)
+        )
+        for arg in op.outputs
+    )
+    inputs = (
+        *(
+            Field(naming.argument(arg.name), annotate.output(arg, read))
+            for arg in op.inputs
+        ),
+        *(Field(naming.argument(attr.name), annotate.read(attr)) for attr in op.attrs),
+    )
+    options = tuple(
+        Field(
+            naming.argument(attr.name),
+            annotate.given(attr),
+            f"default({docs.value(attr.default)})",
+        )
+        for attr in op.options
+    )
+    choices = tuple(
+        Field(option.name, option.annotation, docs.value(attr.default))
+        for option, attr in zip(options, op.options, strict=True)
+    )
+    signature, overloads = signatures(op, variables, twins)
+    several = len(outputs) > 1
+    return OpView(
+        source=_relative(op.source),
+        op_name=op.name,
+        cls=cls,
+        function=naming.function_name(op.name),
+        module_doc=docs.module(op),
+        class_doc=docs.op_class(op),
+        inputs_doc=docs.inputs_class(op),
+        options_doc=docs.options_class(op),
+        create_doc=docs.create(op),
+        function_doc=docs.function(op),
+        type_variables=tuple(
+            _type_variables(op, variables, twins, (signature, *overloads))
+        ),
+        base=(
+            named("TensorOp", *outputs[0].annotation.args)
+            if op.is_tensor
+            else PyType("Op")
+        ),
+        generic=None if op.is_tensor else _generic(variables.values()),
+        read_generic=_generic(read.values()),
+        tuple_generic=_generic(variables.values()) if several else None,
+        read_as=PyType(f"{cls}Inputs", tuple(variables[name] for name in read)),
+        outputs=outputs,
+        outputs_cls=naming.outputs_class(op.name) if several else None,
+        fields=tuple(
+            Field(naming.field(arg.name), output.annotation)
+            for arg, output in zip(op.outputs, outputs, strict=True)
+        ),
+        slots=call.tuple_of([docs.quoted(output.name) for output in outputs]),
+        option_slots=call.tuple_of([docs.quoted(option.name) for option in options]),
+        assigned=call.assigned([output.name for output in outputs]),
+        inputs=inputs,
+        options=options,
+        choices=choices,
+        python_names=_python_names(op),
+        messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
+        overloads=overloads,
+        signature=signature,
+        converters=frozenset(call.converters(op)),
+        sent=(*call.operands(op), *call.sent(op, by_function=False)),
+        kept=call.kept(op, by_function=False),
+        function_sent=(*call.operands(op), *call.sent(op, by_function=True)),
+        function_kept=call.kept(op, by_function=True),
+        operands=call.tuple_of(call.operands(op)),
+        native=_native(op),
+        deprecated=docs.deprecation(op),
+        uses_numpy=any(map(_is_array, op.options)),
+    )
+
+
+def _relative(source: str) -> str:
+    """`opdefs/nn/MatMul.yaml`, wherever the checkout lies."""
+    return "/".join(Path(source).parts[-3:])
+
+
+def _generic(variables: Iterable[PyType]) -> PyType | None:
+    parameters = tuple(variables)
+    return named("Generic", *parameters) if parameters else None
+
+
+def _type_variables(
+    op: Op,
+    variables: annotate.Variables,
+    twins: annotate.Variables,
+    signatures: Iterable[Signature],
+) -> Iterator[TypeVariable]:
+    """Those of the class, and of their twins the ones that a signature names."""
+    used = {one for signature in signatures for one in signature.types()}
+    for attr in op.attrs:
+        if attr.kind == "type":
+            bound = one_of_dtypes(attr.allowed)
+            if attr.name in variables:
+                yield TypeVariable(variables[attr.name].name, bound)
+            if twins[attr.name] in used:
+                yield TypeVariable(twins[attr.name].name, bound)
+
+
+def _python_names(op: Op) -> tuple[tuple[str, str], ...]:
+    """OpDef name -> Python name, where they differ."""
+    pairs = {
+        name: spelled
+        for name, spelled in (
+            *((arg.name, naming.argument(arg.name)) for arg in op.inputs),
+            *((attr.name, naming.argument(attr.name)) for attr in op.attrs),
+            *(
+                (arg.name, naming.output(arg.name, only=op.is_tensor))
+                for arg in op.outputs
+            ),
+        )
+        if name != spelled
+    }
+    return tuple(pairs.items())
+
+
+def _native(op: Op) -> str | None:
+    """The devices that opwright itself has kernels for."""
+    devices = [
+        docs.quoted(device) for device, whose in op.kernels if whose == "opwright"
+    ]
+    return call.tuple_of(devices) if devices else None
+
+
+def _is_array(option: Attr) -> bool:
+    """Whether its default is spelled with NumPy."""
+    default = option.default
+    values = default if isinstance(default, tuple) else (default,)
+    return any(isinstance(value, TensorValue) for value in values)

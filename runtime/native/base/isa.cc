@@ -1,0 +1,60 @@
+#include "base/isa.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+namespace opwright {
+
+namespace {
+
+bool Runs(Isa isa) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  switch (isa) {
+    case Isa::kAvx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("fma");
+    case Isa::kAvx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case Isa::kPortable: return true;
+  }
+#endif
+  return isa == Isa::kPortable;
+}
+
+// The best one has any name.
+std::optional<Isa> Find(const char* name) {
+  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kPortable}) {
+    if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && Runs(isa)) return isa;
+  }
+  return {};
+}
+
+Isa AtStart() {
+  const char* name = std::getenv("OPWRIGHT_ISA");
+  const std::optional<Isa> isa = Find(name ? name : "");
+  return isa ? *isa : *Find("");
+}
+
+std::atomic<Isa>& Current() {
+  static std::atomic<Isa> current{AtStart()};
+  return current;
+}
+
+}  // namespace
+
+const char* NameOf(Isa isa) {
+  return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
+}
+
+bool UseIsa(const char* name) {
+  const std::optional<Isa> isa = Find(name);
+  if (isa) Current().store(*isa);
+  return isa.has_value();
+}
+
+Isa CurrentIsa() { return Current().load(); }
+
+}  // namespace opwright

@@ -1,0 +1,53 @@
+#include "base/isa.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/testing/testing.h"
+
+namespace opwright {
+namespace {
+
+TEST(Isa, EachNameIsItsOwn) {
+  EXPECT_EQ(std::string(NameOf(Isa::kPortable)), "portable");
+  EXPECT_EQ(std::string(NameOf(Isa::kAvx2)), "avx2");
+  EXPECT_EQ(std::string(NameOf(Isa::kAvx512)), "avx512");
+}
+
+TEST(Isa, WhatIsChosenIsUsed) {
+  const std::string before = NameOf(CurrentIsa());
+  int known = 0;
+  for (const char* name : {"portable", "avx2", "avx512"}) {
+    if (!UseIsa(name)) continue;
+    EXPECT_EQ(std::string(NameOf(CurrentIsa())), name);
+    ++known;
+  }
+  EXPECT(known >= 1);
+  EXPECT(UseIsa(before.c_str()));
+}
+
+TEST(Isa, PortableRunsEverywhere) {
+  const std::string before = NameOf(CurrentIsa());
+  EXPECT(UseIsa("portable"));
+  EXPECT(UseIsa(before.c_str()));
+}
+
+TEST(Isa, NothingIsTheBest) {
+  const std::string before = NameOf(CurrentIsa());
+  EXPECT(UseIsa(""));
+  const Isa best = CurrentIsa();
+  for (const char* name : {"portable", "avx2", "avx512"}) {
+    if (UseIsa(name)) EXPECT(CurrentIsa() <= best);
+  }
+  EXPECT(UseIsa(before.c_str()));
+}
+
+TEST(Isa, AnotherNameChangesNothing) {
+  const Isa before = CurrentIsa();
+  EXPECT(!UseIsa("avx"));
+  EXPECT(!UseIsa("AVX2"));
+  EXPECT_EQ(CurrentIsa(), before);
+}
+
+}  // namespace
+}  // namespace opwright

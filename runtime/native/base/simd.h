@@ -1,0 +1,76 @@
+// Vectors of a fixed number of lanes, for inner loops that are compiled once per instruction
+// set. What is wider than the instructions is made of several: a type says no more than how
+// many values there are.
+#pragma once
+
+#include <cstdint>
+
+#include "base/float16.h"
+
+namespace opwright {
+namespace {
+
+// Internal linkage throughout, as in float16.h.
+
+// S: float or double. Each is spelt out: in a template that depends on the number of lanes, GCC
+// forgets what the unaligned type may alias, and keeps other addresses in registers.
+template <class S, int kLanes>
+struct Simd;
+#define OPWRIGHT_SIMD(S, INTEGER, LANES)                                                \
+  template <>                                                                           \
+  struct Simd<S, LANES> {                                                               \
+    typedef S V __attribute__((vector_size(LANES * sizeof(S))));                        \
+    typedef S Unaligned                                                                 \
+        __attribute__((vector_size(LANES * sizeof(S)), aligned(sizeof(S)), may_alias)); \
+    typedef INTEGER I __attribute__((vector_size(LANES * sizeof(S))));                  \
+  }
+OPWRIGHT_SIMD(float, int32_t, 2);
+OPWRIGHT_SIMD(float, int32_t, 4);
+OPWRIGHT_SIMD(float, int32_t, 8);
+OPWRIGHT_SIMD(float, int32_t, 16);
+OPWRIGHT_SIMD(double, int64_t, 2);
+OPWRIGHT_SIMD(double, int64_t, 4);
+OPWRIGHT_SIMD(double, int64_t, 8);
+#undef OPWRIGHT_SIMD
+// One value is no vector.
+template <>
+struct Simd<float, 1> {
+  typedef float V;
+  typedef float Unaligned;
+};
+
+template <class S, int kLanes>
+inline typename Simd<S, kLanes>::V Get(const S* from) {
+  return *reinterpret_cast<const typename Simd<S, kLanes>::Unaligned*>(from);
+}
+template <class S, int kLanes>
+inline void Put(S* to, typename Simd<S, kLanes>::V value) {
+  *reinterpret_cast<typename Simd<S, kLanes>::Unaligned*>(to) = value;
+}
+
+// The first n lanes in a storage type; the others read as zero and are not written.
+template <class T, int kLanes>
+inline typename Simd<Compute<T>, kLanes>::V Get(const T* from, int64_t n) {
+  using S = Compute<T>;
+  if constexpr (sizeof(T) == sizeof(S)) {
+    if (n >= kLanes) return Get<S, kLanes>(from);
+  }
+  typename Simd<S, kLanes>::V value{};
+  for (int i = 0; i < kLanes; ++i) {
+    if (i < n) value[i] = Load(from[i]);
+  }
+  return value;
+}
+template <class T, int kLanes>
+inline void Put(T* to, typename Simd<Compute<T>, kLanes>::V value, int64_t n) {
+  using S = Compute<T>;
+  if constexpr (sizeof(T) == sizeof(S)) {
+    if (n >= kLanes) return Put<S, kLanes>(to, value);
+  }
+  for (int i = 0; i < kLanes; ++i) {
+    if (i < n) Store(value[i], to + i);
+  }
+}
+
+}  // namespace
+}  // namespace opwright

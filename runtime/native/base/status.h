@@ -1,0 +1,85 @@
+// How a call ends: well, or with a code and a message. Shaped as absl's, which this must not
+// need; base/tf/status.h makes TensorFlow's of it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace opwright {
+
+enum class StatusCode {
+  kOk,
+  kInvalidArgument,
+  kFailedPrecondition,
+  kUnimplemented,
+  kResourceExhausted,
+  kInternal,  // A device failed.
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == StatusCode::kOk; }
+  StatusCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+  // Says first what was being done.
+  void Prepend(const std::string& text) { message_ = text + message_; }
+
+ private:
+  StatusCode code_ = StatusCode::kOk;
+  std::string message_;
+};
+
+inline Status OkStatus() { return {}; }
+inline Status InvalidArgumentError(std::string message) {
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
+// Which argument, and what is wrong with it.
+inline Status InvalidArgumentError(const std::string& argument, const std::string& problem) {
+  return InvalidArgumentError(argument + ": " + problem);
+}
+inline Status FailedPreconditionError(std::string message) {
+  return {StatusCode::kFailedPrecondition, std::move(message)};
+}
+inline Status UnimplementedError(std::string message) {
+  return {StatusCode::kUnimplemented, std::move(message)};
+}
+inline Status ResourceExhaustedError(std::string message) {
+  return {StatusCode::kResourceExhausted, std::move(message)};
+}
+inline Status InternalError(std::string message) {
+  return {StatusCode::kInternal, std::move(message)};
+}
+
+// A value, or why there is none.
+template <class T>
+class [[nodiscard]] StatusOr {
+ public:
+  StatusOr(Status status) : status_(std::move(status)) {}  // NOLINT: errors are returned as is.
+  StatusOr(T value) : value_(std::move(value)) {}          // NOLINT: so are values.
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  // All of these ask for a value.
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T&& operator*() && { return *std::move(value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+
+ private:
+  Status status_;
+  std::optional<T> value_;
+};
+
+}  // namespace opwright
+
+#define OPWRIGHT_RETURN_IF_ERROR(CALL)                      \
+  do {                                                      \
+    if (::opwright::Status status = (CALL); !status.ok()) { \
+      return status;                                        \
+    }                                                       \
+  } while (false)

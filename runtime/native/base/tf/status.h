@@ -1,0 +1,31 @@
+// What every kernel has in common: whom it steps aside for, and how it refuses a call.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+
+namespace opwright {
+
+// TensorFlow's own kernels, should a build have some for the CPU, come first.
+constexpr int kPriority = -1;
+
+inline absl::Status ToAbsl(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk: return absl::OkStatus();
+    case StatusCode::kInvalidArgument: return absl::InvalidArgumentError(status.message());
+    case StatusCode::kFailedPrecondition:
+      return absl::FailedPreconditionError(status.message());
+    case StatusCode::kUnimplemented: return absl::UnimplementedError(status.message());
+    case StatusCode::kResourceExhausted: return absl::ResourceExhaustedError(status.message());
+    case StatusCode::kInternal: return absl::InternalError(status.message());
+  }
+  return absl::InternalError(status.message());
+}
+
+inline absl::Status Invalid(const std::string& argument, const std::string& problem) {
+  return absl::InvalidArgumentError(argument + ": " + problem);
+}
+
+}  // namespace opwright

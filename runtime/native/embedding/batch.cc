@@ -1,0 +1,419 @@
+#include "embedding/batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked.h"
+
+namespace opwright::embedding {
+namespace {
+
+std::string Text(int64_t value) { return std::to_string(value); }
+
+template <class T>
+std::unique_ptr<T[]> Uninitialized(int64_t count) {
+  return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);
+}
+
+std::string DescribeShape(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + Text(size);
+  return "[" + text + "]";
+}
+
+// Ids arrive as int32 or int64: both are read at full speed, and looked at one by one only
+// to name the one that is wrong.
+template <class T>
+bool CopyIds(const T* from, int64_t count, int64_t rows, int64_t* to) {
+  const uint64_t last = static_cast<uint64_t>(rows) - 1;
+  uint64_t signs = 0;  // Of all ids, and of how far each is below the last one.
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t id = from[i];
+    to[i] = id;
+    const uint64_t bits = static_cast<uint64_t>(id);
+    signs |= bits | (last - bits);
+  }
+  return signs >> 63 == 0;
+}
+
+template <class T>
+bool CopyWeights(const T* from, int64_t count, float* to) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = static_cast<float>(from[i]);
+    finite &= std::fabs(to[i]) <= std::numeric_limits<float>::max();
+  }
+  return finite;
+}
+
+class Builder {
+ public:
+  Builder(const Configuration& configuration, int64_t feature)
+      : configuration_(configuration),
+        feature_(feature),
+        config_(ItemOf(configuration.features, feature)),
+        table_(ItemOf(configuration.tables, config_.table)),
+        samples_(config_.samples()) {}
+
+  // Checks sizes and takes ids and weights; where they go is the caller's next question.
+  Status Take(const std::vector<Lookups>& lookups) {
+    Checked count(0);
+    for (const Lookups& one : lookups) {
+      if (one.weights.size != 0 && one.weights.size != one.ids.size) {
+        return Bad("there must be as many weights as ids or none, there are " +
+                   Text(one.weights.size) + " weights and " + Text(one.ids.size) + " ids");
+      }
+      const bool by_id = one.form == Lookups::Form::kSamples;
+      const bool by_coordinate = one.form == Lookups::Form::kIndices;
+      const Checked wanted = Checked(one.ids.size) * (by_coordinate ? one.rank : 1);
+      if ((by_id || by_coordinate) && (!wanted.fits() || one.where.size != wanted.value())) {
+        return Bad("there must be the place of each of the " + Text(one.ids.size) +
+                   " ids, there are " + Text(one.where.size) + " numbers for them");
+      }
+      count += one.ids.size;
+      weighted_ = weighted_ || one.weights.size != 0;
+    }
+    if (!count.fits()) return Bad("there are more ids than memory has addresses");
+    count_ = count.value();
+    ids_ = Uninitialized<int64_t>(count_);
+    if (weighted_) weights_ = Uninitialized<float>(count_);
+    int64_t at = 0;
+    for (const Lookups& one : lookups) {
+      const Ints& ids = one.ids;
+      const bool good = ids.wide ? CopyIds(static_cast<const int64_t*>(ids.data), ids.size,
+                                           table_.rows, ids_.get() + at)
+                                 : CopyIds(static_cast<const int32_t*>(ids.data), ids.size,
+                                           table_.rows, ids_.get() + at);
+      if (!good) return WrongId(at, ids.size);
+      if (one.weights.size != 0) {
+        const Floats& weights = one.weights;
+        const bool finite = weights.wide ? CopyWeights(static_cast<const double*>(weights.data),
+                                                       weights.size, weights_.get() + at)
+                                         : CopyWeights(static_cast<const float*>(weights.data),
+                                                       weights.size, weights_.get() + at);
+        if (!finite) return WrongWeight(at, weights.size);
+      } else if (weighted_) {
+        std::fill_n(weights_.get() + at, ids.size, 1.0f);
+      }
+      at += ids.size;
+    }
+    return {};
+  }
+
+  // Row splits, checked: a copy, so that nobody changes them after the check.
+  Status ReadSplits(const Lookups& lookups, std::unique_ptr<int64_t[]>* checked) const {
+    const int64_t size = lookups.where.size, count = lookups.ids.size;
+    if (size == 0) return Bad("row splits must begin with 0, are empty");
+    *checked = Uninitialized<int64_t>(size);
+    int64_t* const splits = checked->get();
+    for (int64_t i = 0; i < size; ++i) splits[i] = lookups.where[i];
+    if (splits[0] != 0)
+      return Bad("row splits must begin with 0, begin with " + Text(splits[0]));
+    for (int64_t i = 1; i < size; ++i) {
+      if (splits[i] < splits[i - 1]) {
+        return Bad("row splits must not descend, split " + Text(i) + " is " + Text(splits[i]) +
+                   " after " + Text(splits[i - 1]));
+      }
+    }
+    if (splits[size - 1] != count) {
+      return Bad("the last row split must be the number of ids, " + Text(count) + ", is " +
+                 Text(splits[size - 1]));
+    }
+    return {};
+  }
+
+  // One sample a row, in order: nothing is to be moved.
+  void SamplesAreRows(std::unique_ptr<int64_t[]> splits) { offsets_ = std::move(splits); }
+  void SamplesAreIds() {
+    offsets_ = Uninitialized<int64_t>(samples() + 1);
+    for (int64_t i = 0; i <= samples_; ++i) offsets_.get()[i] = i;
+  }
+
+  // The sample of each id; what is none, as -1, drops it.
+  int64_t* SamplesOfIds() {
+    if (!sample_of_) sample_of_ = Uninitialized<int64_t>(count_);
+    return sample_of_.get();
+  }
+
+  // Groups ids by their samples, keeping their order within a sample.
+  void Group() {
+    offsets_ = Uninitialized<int64_t>(samples() + 1);
+    int64_t* const offsets = offsets_.get();
+    const int64_t* const sample_of = sample_of_.get();
+    std::fill_n(offsets, samples() + 1, 0);
+    for (int64_t i = 0; i < count_; ++i) {
+      if (IsSample(sample_of[i])) ++offsets[sample_of[i] + 1];
+    }
+    for (int64_t s = 0; s < samples(); ++s) offsets[s + 1] += offsets[s];
+    const int64_t kept = offsets[samples()];
+    auto kept_ids = Uninitialized<int64_t>(kept);
+    auto kept_weights = weighted_ ? Uninitialized<float>(kept) : nullptr;
+    auto nexts = Uninitialized<int64_t>(samples());
+    int64_t* const ids = kept_ids.get();
+    float* const weights = kept_weights.get();
+    int64_t* const next = nexts.get();
+    std::copy_n(offsets, samples(), next);
+    for (int64_t i = 0; i < count_; ++i) {
+      if (!IsSample(sample_of[i])) continue;
+      const int64_t to = next[sample_of[i]]++;
+      ids[to] = ids_.get()[i];
+      if (weighted_) weights[to] = weights_.get()[i];
+    }
+    ids_ = std::move(kept_ids);
+    weights_ = std::move(kept_weights);
+  }
+
+  StatusOr<Bags> Finish(Combiner combiner) {
+    Bags bags;
+    bags.samples = samples();
+    if (combiner != Combiner::kSum) {
+      bags.scales = Uninitialized<float>(samples());
+      float* const scales = bags.scales.get();
+      const int64_t* const offsets = offsets_.get();
+      for (int64_t s = 0; s < samples(); ++s) {
+        double sum = 0;
+        for (int64_t i = offsets[s]; i < offsets[s + 1]; ++i) {
+          const double weight = weighted_ ? weights_.get()[i] : 1;
+          sum += combiner == Combiner::kMean ? weight : weight * weight;
+        }
+        const double below = combiner == Combiner::kMean ? sum : std::sqrt(sum);
+        scales[s] = below == 0 ? 0.f : static_cast<float>(1 / below);
+        if (!weighted_) continue;
+        // What each id's row and gradient are multiplied by.
+        bool finite = std::isfinite(scales[s]);
+        const float* const weights = weights_.get();
+        for (int64_t i = offsets[s]; i < offsets[s + 1]; ++i) {
+          finite &= std::isfinite(scales[s] * weights[i]);
+        }
+        if (!finite) {
+          return Bad("the weights of sample " + Text(s) + " combine to " +
+                     Number(static_cast<float>(below)) +
+                     ", and a weight over that is not finite in float32");
+        }
+      }
+    }
+    bags.offsets = std::move(offsets_);
+    bags.indices = std::move(ids_);
+    bags.per_sample_weights = std::move(weights_);
+    return bags;
+  }
+
+  int64_t samples() const { return samples_; }
+
+  Status Bad(const std::string& problem) const {
+    return InvalidArgumentError(DescribeFeature(configuration_, feature_) + ": " + problem);
+  }
+
+ private:
+  bool IsSample(int64_t sample) const {
+    return static_cast<uint64_t>(sample) < static_cast<uint64_t>(samples_);
+  }
+
+  Status WrongId(int64_t at, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t id = ids_.get()[at + i];
+      if (id < 0 || id >= table_.rows) {
+        return Bad("ids must be in [0, " + Text(table_.rows) + "), id " + Text(i) + " is " +
+                   Text(id));
+      }
+    }
+    return Bad("ids changed while they were read");
+  }
+
+  Status WrongWeight(int64_t at, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const float weight = weights_.get()[at + i];
+      if (!std::isfinite(weight)) {
+        return Bad("weights must be finite, weight " + Text(i) + " is " +
+                   std::to_string(weight));
+      }
+    }
+    return Bad("weights changed while they were read");
+  }
+
+  const Configuration& configuration_;
+  const int64_t feature_;
+  const FeatureConfig& config_;
+  const TableConfig& table_;
+  const int64_t samples_;
+  int64_t count_ = 0;
+  bool weighted_ = false;
+  std::unique_ptr<int64_t[]> offsets_, ids_, sample_of_;
+  std::unique_ptr<float[]> weights_;
+};
+
+// The sample of each id of a sparse tensor. Coordinates beyond the rank of the shape are
+// places within a sample. The last dimension of a shape of several is a sequence's: what
+// lies beyond its end is dropped.
+Status FromIndices(const Builder& builder, const FeatureConfig& feature, const Lookups& lookups,
+                   int64_t* samples) {
+  const int64_t rank = lookups.rank, dims = static_cast<int64_t>(feature.shape.size());
+  if (rank != dims && rank != dims + 1) {
+    return builder.Bad("indices for an output of shape " + DescribeShape(feature.shape) +
+                       " must have " + Text(dims) + " or " + Text(dims + 1) +
+                       " columns, have " + Text(rank));
+  }
+  for (int64_t i = 0; i < lookups.ids.size; ++i) {
+    int64_t sample = 0;
+    for (int64_t d = 0; d < dims; ++d) {
+      const int64_t at = lookups.where[i * rank + d], size = ItemOf(feature.shape, d);
+      const bool sequence = dims > 1 && d == dims - 1;
+      if (at < 0 || (at >= size && !sequence)) {
+        return builder.Bad("indices must lie in the output's shape " +
+                           DescribeShape(feature.shape) + ", index " + Text(i) +
+                           " has the coordinate " + Text(at) + " in dimension " + Text(d));
+      }
+      sample = at >= size ? -1 : sample * size + at;
+    }
+    samples[i] = sample;
+  }
+  return {};
+}
+
+// Rows placed so lie within the samples: a row's last one is below the next row's first one.
+Status CheckPlacement(const Builder& builder, const Configuration& configuration, size_t input,
+                      const Placement& place) {
+  const bool sequence = place.sequence != 0;
+  const Checked end = Checked(place.first) + (sequence ? place.sequence : place.count);
+  const Checked samples = Checked(configuration.batch) * place.stride;
+  if (place.count >= 1 && place.sequence >= 0 && (!sequence || place.count == 1) &&
+      place.first >= 0 && end.AtMost(place.stride) && samples.AtMost(builder.samples())) {
+    return {};
+  }
+  return builder.Bad("input " + Text(static_cast<int64_t>(input)) + " has " +
+                     Text(sequence ? place.sequence : place.count) + " features from " +
+                     Text(place.first) + " on, which do not lie within num_features, " +
+                     Text(place.stride));
+}
+
+}  // namespace
+
+StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
+                        const Lookups& lookups, Combiner combiner) {
+  const FeatureConfig& config = ItemOf(configuration.features, feature);
+  Builder builder(configuration, feature);
+  const int64_t samples = builder.samples();
+  std::unique_ptr<int64_t[]> splits;
+  if (lookups.form == Lookups::Form::kSplits) {
+    OPWRIGHT_RETURN_IF_ERROR(builder.ReadSplits(lookups, &splits));
+  }
+  if (lookups.form == Lookups::Form::kDense && lookups.ids.size != samples) {
+    return builder.Bad("a dense input for an output of shape " + DescribeShape(config.shape) +
+                       " must have " + Text(samples) + " ids, has " + Text(lookups.ids.size));
+  }
+  OPWRIGHT_RETURN_IF_ERROR(builder.Take({lookups}));
+  switch (lookups.form) {
+    case Lookups::Form::kDense: builder.SamplesAreIds(); break;
+    case Lookups::Form::kSplits: {
+      const int64_t rows = lookups.where.size - 1;
+      const int64_t length = config.shape.back();
+      if (rows == samples) {
+        builder.SamplesAreRows(std::move(splits));
+      } else if (config.shape.size() > 1 && rows == samples / length) {
+        int64_t* const sample_of = builder.SamplesOfIds();
+        for (int64_t row = 0; row < rows; ++row) {
+          const int64_t first = splits.get()[row], end = splits.get()[row + 1];
+          for (int64_t i = first; i < end; ++i) {
+            sample_of[i] = i - first < length ? row * length + i - first : -1;
+          }
+        }
+        builder.Group();
+      } else {
+        return builder.Bad(
+            "a ragged input for an output of shape " + DescribeShape(config.shape) +
+            " must have " + Text(samples) + " rows" +
+            (config.shape.size() > 1 ? ", or " + Text(samples / length) + " of sequences"
+                                     : std::string()) +
+            ", has " + Text(rows));
+      }
+      break;
+    }
+    case Lookups::Form::kIndices:
+      OPWRIGHT_RETURN_IF_ERROR(FromIndices(builder, config, lookups, builder.SamplesOfIds()));
+      builder.Group();
+      break;
+    case Lookups::Form::kSamples: {
+      int64_t* const sample_of = builder.SamplesOfIds();
+      for (int64_t i = 0; i < lookups.ids.size; ++i) {
+        sample_of[i] = lookups.where[i];
+        if (sample_of[i] < 0 || sample_of[i] >= samples) {
+          return builder.Bad("sample indices must be in [0, " + Text(samples) + "), index " +
+                             Text(i) + " is " + Text(sample_of[i]));
+        }
+      }
+      builder.Group();
+      break;
+    }
+  }
+  return builder.Finish(combiner);
+}
+
+StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
+                        const std::vector<Lookups>& lookups,
+                        const std::vector<Placement>& placements, Combiner combiner) {
+  Builder builder(configuration, feature);
+  std::vector<std::unique_ptr<int64_t[]>> splits(lookups.size());
+  for (size_t input = 0; input < lookups.size(); ++input) {
+    OPWRIGHT_RETURN_IF_ERROR(CheckPlacement(builder, configuration, input, placements[input]));
+    if (lookups[input].form == Lookups::Form::kSplits) {
+      OPWRIGHT_RETURN_IF_ERROR(builder.ReadSplits(lookups[input], &splits[input]));
+    }
+  }
+  OPWRIGHT_RETURN_IF_ERROR(builder.Take(lookups));
+  int64_t* sample_of = builder.SamplesOfIds();
+  for (size_t input = 0; input < lookups.size(); ++input) {
+    const Lookups& one = lookups[input];
+    const Placement& place = placements[input];
+    const int64_t rows = configuration.batch * place.count;
+    // The place of an id among those of its row.
+    const auto put = [&](int64_t row, int64_t position) {
+      const int64_t sample = row / place.count * place.stride + place.first + row % place.count;
+      if (place.sequence == 0) return sample;
+      return position < place.sequence ? sample + position : -1;
+    };
+    switch (one.form) {
+      case Lookups::Form::kDense:
+      case Lookups::Form::kSplits: {
+        const bool dense = one.form == Lookups::Form::kDense;
+        const int64_t given = dense ? one.ids.size : one.where.size - 1;
+        if (given != rows) {
+          return builder.Bad("input " + Text(static_cast<int64_t>(input)) + " must have " +
+                             Text(rows) + " rows, has " + Text(given));
+        }
+        for (int64_t row = 0; row < rows; ++row) {
+          const int64_t first = dense ? row : splits[input].get()[row];
+          const int64_t end = dense ? row + 1 : splits[input].get()[row + 1];
+          for (int64_t i = first; i < end; ++i) sample_of[i] = put(row, i - first);
+        }
+        break;
+      }
+      case Lookups::Form::kIndices:
+      case Lookups::Form::kSamples: {
+        const int64_t rank = one.form == Lookups::Form::kSamples ? 1 : one.rank;
+        if (rank < 1 || rank > 2) {
+          return builder.Bad("indices must have 1 or 2 columns, have " + Text(rank));
+        }
+        for (int64_t i = 0; i < one.ids.size; ++i) {
+          const int64_t row = one.where[i * rank];
+          const int64_t position = rank == 2 ? one.where[i * rank + 1] : 0;
+          if (row < 0 || row >= rows || position < 0) {
+            return builder.Bad("samples must be in [0, " + Text(rows) +
+                               ") and places not negative, index " + Text(i) + " has " +
+                               Text(row) + " and " + Text(position));
+          }
+          sample_of[i] = put(row, position);
+        }
+        break;
+      }
+    }
+    sample_of += one.ids.size;
+  }
+  builder.Group();
+  return builder.Finish(combiner);
+}
+
+}  // namespace opwright::embedding

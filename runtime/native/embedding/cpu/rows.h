@@ -1,0 +1,70 @@
+// The inner loops over rows, compiled once per instruction set and chosen at run time.
+//
+// A row of a table is its weights and then, one after the other, its slots: `stride` floats
+// in all, so that an update finds all that it needs in one place.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/execution_context.h"
+#include "embedding/batch.h"
+#include "embedding/spec.h"
+
+namespace opwright::embedding {
+
+// Samples `first` to `end` of a feature:
+// out[s] = scales[s] * sum of per_sample_weights[i] * row indices[i].
+struct LookupCall {
+  const float* table;
+  int64_t stride, dimension;
+  const int64_t* offsets;
+  const int64_t* indices;
+  const float* per_sample_weights;  // Or null: ones.
+  const float* scales;              // Or null: ones.
+  int64_t first, end;
+  const Quantization* quantization;  // Or null.
+  float* out;                        // [samples, dimension]
+};
+
+// Updates of different rows. Those of one row are summed, or made one after the other.
+struct UpdateCall {
+  float* table;
+  int64_t stride, dimension;
+  int64_t count;
+  const int64_t* rows;
+  const int32_t* offsets;  // [count + 1], into contributions.
+  const Contribution* contributions;
+  bool accumulate;
+  const Hyper* hyper;
+  double* sum;  // [dimension], to work in.
+};
+
+// Updates of rows `first` to `end` with a gradient of zero, but for those whose bit in
+// `touched` is set.
+struct RestCall {
+  float* table;
+  int64_t stride, dimension;
+  int64_t first, end;
+  const uint64_t* touched;
+  const Hyper* hyper;
+};
+
+struct RowKernels {
+  void (*lookup)(const LookupCall&);
+  void (*update[kOptimizers])(const UpdateCall&);  // Null where there is no rule.
+  void (*rest[kOptimizers])(const RestCall&);
+  // Whether all of `rows` times `width` values are, `stride` from row to row.
+  bool (*within)(Range range, int64_t rows, int64_t stride, int64_t width, const float* values);
+};
+
+// Of the instruction set in use (see base/isa.h).
+const RowKernels& SelectRowKernels();
+
+// Makes each float the one with these bits.
+void FillWithBits(uint32_t bits, int64_t count, float* to);
+// The first value that is outside of a range.
+std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t count,
+                                   const float* values);
+
+}  // namespace opwright::embedding

@@ -1,0 +1,10 @@
+// AVX2 and FMA.
+#define OPWRIGHT_VECTOR_BYTES 32
+#define OPWRIGHT_ACCUMULATORS 8
+#include "embedding/cpu/rows_body.h"
+
+namespace opwright::embedding {
+extern const RowKernels rows_avx2;
+// Known when compiled: nothing here may run where the processor lacks the instructions.
+constexpr RowKernels rows_avx2 = MakeRowKernels();
+}  // namespace opwright::embedding

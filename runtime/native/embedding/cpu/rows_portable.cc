@@ -1,0 +1,10 @@
+// What every processor has.
+#define OPWRIGHT_VECTOR_BYTES 16
+#define OPWRIGHT_ACCUMULATORS 8
+#include "embedding/cpu/rows_body.h"
+
+namespace opwright::embedding {
+extern const RowKernels rows_portable;
+// Known when compiled: nothing here may run where the processor lacks the instructions.
+constexpr RowKernels rows_portable = MakeRowKernels();
+}  // namespace opwright::embedding

@@ -1,0 +1,406 @@
+// The inner loops of every instruction set, at widths that fill no vector and where no vector
+// begins. Arrays are exactly as long as they must be, so that a sanitizer sees a step outside.
+#include "embedding/cpu/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "embedding/testing/elements.h"
+
+namespace opwright::embedding {
+namespace {
+
+// Around the widths of all vectors, and of several.
+constexpr int64_t kWidths[] = {1,  2,  3,  4,  5,  7,  8,   9,   12,  15,  16,  17,
+                               23, 31, 32, 33, 63, 65, 127, 128, 129, 150, 257, 300};
+
+// So many floats that begin `offset` floats behind where a vector may, and end with the
+// memory.
+class Floats {
+ public:
+  Floats(int64_t size, int64_t offset)
+      : memory_(new float[static_cast<size_t>(size + offset)]()),
+        offset_(offset),
+        size_(size) {}
+  float* get() const { return memory_.get() + offset_; }
+  float& operator[](int64_t i) const { return get()[i]; }
+  int64_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<float[]> memory_;
+  int64_t offset_, size_;
+};
+
+// Samples of none to several rows.
+struct Ids {
+  std::vector<int64_t> offsets{0}, rows;
+  std::vector<float> weights, scales;
+};
+
+Ids DrawIds(Random& random, int64_t samples, int64_t rows) {
+  Ids ids;
+  for (int64_t s = 0; s < samples; ++s) {
+    for (int64_t n = random.Below(6); n > 0; --n) {
+      ids.rows.push_back(random.Below(rows));
+      ids.weights.push_back(static_cast<float>(random.Uniform() + 1));
+    }
+    ids.offsets.push_back(static_cast<int64_t>(ids.rows.size()));
+    ids.scales.push_back(static_cast<float>(random.Uniform() + 1));
+  }
+  return ids;
+}
+
+LookupCall CallOf(const Ids& ids, const Floats& table, int64_t stride, int64_t dimension,
+                  float* out) {
+  LookupCall call{};
+  call.table = table.get();
+  call.stride = stride;
+  call.dimension = dimension;
+  call.offsets = ids.offsets.data();
+  call.indices = ids.rows.data();
+  call.end = static_cast<int64_t>(ids.offsets.size()) - 1;
+  call.out = out;
+  return call;
+}
+
+TEST(Rows, LookupsAtOddWidths) {
+  ForEachIsa([] {
+    Random random{testing::Seed()};
+    for (int64_t round = 0; round < testing::Rounds(1); ++round) {
+      for (const int64_t width : kWidths) {
+        const int64_t rows = 1 + random.Below(50), samples = 1 + random.Below(20);
+        // As if there were a slot, or none.
+        const int64_t stride = width * (1 + random.Below(2));
+        const Floats table(rows * stride, random.Below(4));
+        for (int64_t i = 0; i < table.size(); ++i) {
+          table[i] = static_cast<float>(random.Uniform());
+        }
+        const Ids ids = DrawIds(random, samples, rows);
+        const Floats out(samples * width, random.Below(4));
+        LookupCall call = CallOf(ids, table, stride, width, out.get());
+        const bool weighted = random.Below(2), scaled = random.Below(2);
+        if (weighted) call.per_sample_weights = ids.weights.data();
+        if (scaled) call.scales = ids.scales.data();
+        // In two parts, as threads do it.
+        const int64_t cut = random.Below(samples + 1);
+        call.end = cut;
+        if (cut > 0) SelectRowKernels().lookup(call);
+        call.first = cut;
+        call.end = samples;
+        if (cut < samples) SelectRowKernels().lookup(call);
+        for (int64_t s = 0; s < samples; ++s) {
+          for (int64_t k = 0; k < width; ++k) {
+            double sum = 0;
+            for (int64_t i = ids.offsets[s]; i < ids.offsets[s + 1]; ++i) {
+              sum += (weighted ? ids.weights[i] : 1.) * table[ids.rows[i] * stride + k];
+            }
+            if (scaled) sum *= ids.scales[s];
+            EXPECT_NEAR(out[s * width + k], sum, 2e-6);
+          }
+        }
+      }
+    }
+  });
+}
+
+// Samples that are not asked for stay as they are.
+TEST(Rows, LookupsStayWithinTheirSamples) {
+  ForEachIsa([] {
+    const Floats table(4 * 21, 1), out(5 * 21, 1);
+    std::fill_n(table.get(), table.size(), 2.f);
+    std::fill_n(out.get(), out.size(), 9.f);
+    Ids ids;
+    ids.offsets = {0, 1, 2, 2, 4, 5};
+    ids.rows = {0, 1, 2, 3, 0};
+    LookupCall call = CallOf(ids, table, 21, 21, out.get());
+    call.first = 1;
+    call.end = 4;
+    SelectRowKernels().lookup(call);
+    const float expected[] = {9, 2, 0, 4, 9};
+    for (int64_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], expected[i / 21]);
+  });
+}
+
+TEST(Rows, QuantizedLookups) {
+  const Quantization quantization{true, -0.75f, 1.25f, 5};
+  EXPECT_EQ(quantization.step(), 0.5f);
+  ForEachIsa([&] {
+    Random random{testing::Seed()};
+    for (const int64_t width : kWidths) {
+      const Floats table(width, random.Below(4)), out(width, random.Below(4));
+      for (int64_t k = 0; k < width; ++k) table[k] = static_cast<float>(4 * random.Uniform());
+      Ids ids;
+      ids.offsets = {0, 1};
+      ids.rows = {0};
+      LookupCall call = CallOf(ids, table, width, width, out.get());
+      call.quantization = &quantization;
+      SelectRowKernels().lookup(call);
+      for (int64_t k = 0; k < width; ++k) {
+        const float x = std::min(1.25f, std::max(-0.75f, table[k]));
+        EXPECT_EQ(out[k], std::floor((x + 0.75f) / 0.5f + 0.5f) * 0.5f - 0.75f);
+      }
+    }
+  });
+}
+
+// Of buckets whose last value float32 rounds up.
+TEST(Rows, QuantizedRowsStayWithinTheLimits) {
+  ForEachIsa([] {
+    Random random{testing::Seed()};
+    for (int64_t round = 0; round < testing::Rounds(300); ++round) {
+      Quantization quantization{true, Extreme(random, Range::kFinite),
+                                Extreme(random, Range::kFinite), 2 + random.Below(1000)};
+      if (!quantization.good()) continue;
+      float table[9], out[9];
+      for (float& x : table) {
+        x = random.Below(2) ? quantization.upper : Extreme(random, Range::kFinite);
+      }
+      Ids ids;
+      ids.offsets = {0, 1};
+      ids.rows = {0};
+      LookupCall call = CallOf(ids, Floats(1, 0), 9, 9, out);
+      call.table = table;
+      call.quantization = &quantization;
+      SelectRowKernels().lookup(call);
+      for (const float x : out) EXPECT(x >= quantization.lower && x <= quantization.upper);
+    }
+  });
+}
+
+// A table's rows, what is added to them, and what an update should leave.
+struct Updates {
+  Updates(Random& random, Optimizer rule, int64_t columns)
+      : optimizer(rule),
+        width(columns),
+        parts(1 + FactsOf(rule).slot_count()),
+        table(kRows * parts * width, random.Below(4)),
+        gradients(kGradients * width, random.Below(4)),
+        hyper(SomeHyper(rule)) {
+    for (int64_t i = 0; i < table.size(); ++i) {
+      const bool weight = i / width % parts == 0;
+      table[i] = static_cast<float>(random.Uniform() + (weight ? 0 : 1));
+    }
+    for (int64_t i = 0; i < gradients.size(); ++i) {
+      gradients[i] = static_cast<float>(random.Uniform());
+    }
+    model.assign(table.get(), table.get() + table.size());
+  }
+
+  // Of a row of the model, from gradients by column.
+  void Apply(int64_t row, const std::vector<double>& gradient) {
+    for (int64_t k = 0; k < width; ++k) {
+      float* element[5];
+      for (int64_t p = 0; p < parts; ++p) {
+        element[p] = &model[static_cast<size_t>((row * parts + p) * width + k)];
+      }
+      UpdateElement(optimizer, hyper, gradient[static_cast<size_t>(k)], element);
+    }
+  }
+
+  void Check() const {
+    for (int64_t i = 0; i < table.size(); ++i) {
+      const float expected = model[static_cast<size_t>(i)];
+      EXPECT_NEAR(table[i], expected, 1e-5 * (1 + std::abs(expected)));
+    }
+  }
+
+  static constexpr int64_t kRows = 7, kGradients = 5;
+  const Optimizer optimizer;
+  const int64_t width, parts;
+  const Floats table, gradients;
+  Hyper hyper;
+  std::vector<float> model;
+};
+
+void UpdatesAreRight(bool accumulate) {
+  ForEachIsa([accumulate] {
+    Random random{testing::Seed()};
+    for (const Optimizer optimizer : WithRules()) {
+      for (const int64_t width : kWidths) {
+        Updates updates(random, optimizer, width);
+        const std::vector<int64_t> rows = {5, 0, 3};
+        std::vector<int32_t> offsets = {0};
+        std::vector<Contribution> contributions;
+        for (const int64_t row : rows) {
+          std::vector<double> sum(static_cast<size_t>(width));
+          const int64_t count = 1 + random.Below(4);
+          for (int64_t i = 0; i < count; ++i) {
+            const Contribution one{
+                updates.gradients.get() + random.Below(Updates::kGradients) * width,
+                static_cast<float>(random.Uniform() + 1)};
+            contributions.push_back(one);
+            for (int64_t k = 0; k < width; ++k) {
+              const double gradient = static_cast<double>(one.coefficient) * one.gradient[k];
+              double& all = sum[static_cast<size_t>(k)];
+              all = accumulate ? all + gradient : gradient;
+            }
+            if (!accumulate || i + 1 == count) updates.Apply(row, sum);
+          }
+          offsets.push_back(static_cast<int32_t>(contributions.size()));
+        }
+        std::vector<double> work(static_cast<size_t>(width));
+        UpdateCall call{};
+        call.table = updates.table.get();
+        call.stride = updates.parts * width;
+        call.dimension = width;
+        call.count = static_cast<int64_t>(rows.size());
+        call.rows = rows.data();
+        call.offsets = offsets.data();
+        call.contributions = contributions.data();
+        call.accumulate = accumulate;
+        call.hyper = &updates.hyper;
+        call.sum = work.data();
+        SelectRowKernels().update[static_cast<int>(optimizer)](call);
+        updates.Check();
+      }
+    }
+  });
+}
+
+TEST(Rows, UpdatesOfSums) { UpdatesAreRight(true); }
+TEST(Rows, UpdatesOneByOne) { UpdatesAreRight(false); }
+
+// Rows without a bit, from the first one to the end, and no others.
+TEST(Rows, UpdatesOfTheRest) {
+  ForEachIsa([] {
+    Random random{testing::Seed()};
+    for (const Optimizer optimizer : WithRules()) {
+      for (const int64_t width : {int64_t{1}, int64_t{5}, int64_t{16}, int64_t{37}}) {
+        Updates updates(random, optimizer, width);
+        const uint64_t touched = 0b0101000;
+        for (const int64_t row : {1, 2, 4}) {
+          updates.Apply(row, std::vector<double>(static_cast<size_t>(width)));
+        }
+        RestCall call{};
+        call.table = updates.table.get();
+        call.stride = updates.parts * width;
+        call.dimension = width;
+        call.first = 1;
+        call.end = 6;
+        call.touched = &touched;
+        call.hyper = &updates.hyper;
+        SelectRowKernels().rest[static_cast<int>(optimizer)](call);
+        updates.Check();
+      }
+    }
+  });
+}
+
+TEST(Rows, LoopsAreThoseOfRules) {
+  ForEachIsa([] {
+    for (int i = 0; i < kOptimizers; ++i) {
+      EXPECT_EQ(SelectRowKernels().update[i] != nullptr, kFacts[i].has_rule());
+      EXPECT_EQ(SelectRowKernels().rest[i] != nullptr, kFacts[i].has_rule());
+    }
+  });
+}
+
+// Rows of numbers of any magnitude, updated with such gradients, rates and hyperparameters.
+TEST(Rows, TablesStayFinite) {
+  ForEachIsa([] {
+    Random random{testing::Seed()};
+    for (int64_t round = 0; round < testing::Rounds(300); ++round) {
+      for (const Optimizer optimizer : WithRules()) {
+        TableConfig table;
+        table.optimizer = optimizer;
+        table.dynamic_rate = true;
+        const OptimizerFacts& facts = FactsOf(optimizer);
+        for (int h = 0; h < kMaxHyper && facts.hyper[h].name; ++h) {
+          table.hyper.values[h] = Extreme(random, facts.hyper[h].range);
+        }
+        table.hyper.decay = random.Below(2) ? Extreme(random, Range::kFraction) : 0.f;
+        table.decay_times_rate = random.Below(2);
+        EXPECT_OK(CheckNumbers(table, "a table"));
+        const Hyper hyper = HyperAt(table, Extreme(random, Range::kFinite));
+        if (!WrongRate(optimizer, hyper).empty()) continue;
+        const int64_t width = 1 + random.Below(40), parts = 1 + table.slots();
+        const Floats row(parts * width, 0), gradients(2 * width, 0);
+        for (int64_t k = 0; k < row.size(); ++k) {
+          row[k] = Extreme(random, facts.range(k / width - 1));
+        }
+        for (int64_t k = 0; k < gradients.size(); ++k) {
+          gradients[k] = Extreme(random, Range::kFinite);
+        }
+        const float coefficient = Extreme(random, Range::kFinite);
+        const Contribution all[] = {{gradients.get(), coefficient},
+                                    {gradients.get() + width, -coefficient}};
+        std::vector<double> sum(static_cast<size_t>(width));
+        const int64_t rows[] = {0};
+        const int32_t offsets[] = {0, 1 + static_cast<int32_t>(random.Below(2))};
+        const RowKernels& kernels = SelectRowKernels();
+        UpdateCall call{};
+        call.table = row.get();
+        call.stride = parts * width;
+        call.dimension = width;
+        call.count = 1;
+        call.rows = rows;
+        call.offsets = offsets;
+        call.contributions = all;
+        call.hyper = &hyper;
+        call.sum = sum.data();
+        for (int step = 0; step < 3; ++step) {
+          call.accumulate = random.Below(2) == 0;
+          kernels.update[static_cast<int>(optimizer)](call);
+          for (int64_t part = 0; part < parts; ++part) {
+            EXPECT(
+                kernels.within(facts.range(part - 1), 1, 0, width, row.get() + part * width));
+          }
+        }
+      }
+    }
+  });
+}
+
+// Every row and column is looked at, and none between the rows.
+TEST(Rows, ValuesOutsideOfARange) {
+  ForEachIsa([] {
+    const struct {
+      Range range;
+      float good, bad;
+    } cases[] = {{Range::kFinite, -1, NAN},
+                 {Range::kFinite, 1, HUGE_VALF},
+                 {Range::kNotNegative, 1, -1},
+                 {Range::kClear, FloatOf(kClearBits), 1}};
+    const RowKernels& kernels = SelectRowKernels();
+    for (const auto& [range, good, bad] : cases) {
+      for (const int64_t width : {1, 7, 16, 33}) {
+        const int64_t stride = width + 3;
+        const Floats values(2 * stride + width, 1);
+        for (int64_t i = 0; i < values.size(); ++i) {
+          values[i] = i % stride < width ? good : bad;
+        }
+        EXPECT(kernels.within(range, 3, stride, width, values.get()));
+        for (int64_t i = 0; i < values.size(); ++i) {
+          if (i % stride >= width) continue;
+          values[i] = bad;
+          EXPECT(!kernels.within(range, 3, stride, width, values.get()));
+          values[i] = good;
+        }
+      }
+    }
+  });
+}
+
+TEST(Rows, TheFirstValueOutsideIsFound) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  constexpr int64_t kCount = 200003;
+  std::vector<float> values(kCount, 1.f);
+  EXPECT(!FindOutside(exec, Range::kClear, 0, values.data()));
+  EXPECT(!FindOutside(exec, Range::kFinite, kCount, values.data()));
+  values[kCount - 1] = NAN;
+  for (const int64_t at : {kCount - 1, int64_t{131072}, int64_t{131071}, int64_t{0}}) {
+    values[static_cast<size_t>(at)] = HUGE_VALF;
+    const auto found = FindOutside(exec, Range::kFinite, kCount, values.data());
+    EXPECT(found.has_value());
+    EXPECT_EQ(found->at, at);
+    EXPECT_EQ(found->value, HUGE_VALF);
+  }
+  FillWithBits(kClearBits, kCount, values.data());
+  EXPECT(!FindOutside(exec, Range::kClear, kCount, values.data()));
+  EXPECT_EQ(BitsOf(values[kCount - 1]), kClearBits);
+}
+
+}  // namespace
+}  // namespace opwright::embedding

@@ -1,0 +1,510 @@
+// Tables in the memory of the machine.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "embedding/cpu/rows.h"
+#include "embedding/store.h"
+
+namespace opwright::embedding {
+namespace {
+
+// Zeros that take no memory before they are written, in large pages where there are some:
+// random rows then miss the TLB far less often.
+class Pages {
+ public:
+  Pages() = default;
+  Pages(const Pages&) = delete;
+  Pages(Pages&& other) noexcept
+      : data_(other.data_), mapped_(other.mapped_), bytes_(other.bytes_) {
+    other.mapped_ = nullptr;
+  }
+  ~Pages() {
+    if (mapped_) munmap(mapped_, bytes_);
+  }
+
+  bool Map(size_t bytes) {
+    // The kernel makes large pages of whole, aligned ones only.
+    constexpr size_t kLarge = 2 << 20;
+    const size_t slack = bytes >= kLarge ? kLarge : 0;
+    void* const mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return false;
+    mapped_ = mapped;
+    bytes_ = bytes + slack;
+    char* data = static_cast<char*>(mapped);
+    if (slack) {
+      data += (kLarge - reinterpret_cast<uintptr_t>(mapped) % kLarge) % kLarge;
+#if defined(MADV_HUGEPAGE)
+      madvise(data, bytes / kLarge * kLarge, MADV_HUGEPAGE);
+#endif
+    }
+    data_ = reinterpret_cast<float*>(data);
+    return true;
+  }
+
+  float* get() const { return data_; }
+
+ private:
+  float* data_ = nullptr;
+  void* mapped_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+struct Table {
+  TableConfig config;
+  int64_t stride = 0;  // Of a row: its weights and its slots.
+  Pages pages;
+};
+
+// One id of a step: the row that it updates, and with what.
+struct Entry {
+  int64_t row;
+  Contribution contribution;
+};
+
+// The gradients of a step that go to one table, in buckets of rows: no row is in two of
+// them, so that they can be updated at the same time, and in each the ids keep their order.
+struct Plan {
+  struct Source {
+    const Bags* bags;
+    const float* gradient;  // [samples, dimension]
+  };
+  int64_t table;
+  std::vector<Source> sources;
+  int64_t count = 0;
+  int bits = 0;             // There are 2^bits buckets.
+  int64_t* ends = nullptr;  // Of each bucket, in entries.
+  Entry* entries = nullptr;
+
+  int64_t buckets() const { return int64_t{1} << bits; }
+  // Hot rows lie anywhere in a table, and should not all meet in one bucket.
+  int64_t BucketOf(int64_t row) const {
+    if (bits == 0) return 0;
+    return static_cast<int64_t>((static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u) >>
+                                (64 - bits));
+  }
+};
+
+// Samples of one source, which one task sorts into buckets.
+struct Part {
+  int64_t plan;
+  int64_t source;
+  int64_t first, end;
+  int64_t* next;  // By bucket: how many ids, and then where the next one goes.
+};
+
+constexpr int64_t kIdsInPart = 8192;
+constexpr int64_t kIdsInBucket = 1024;
+constexpr int kMaxBits = 12;
+
+// What one thread needs to put a bucket's entries in order of rows.
+struct Workspace {
+  int32_t* slots;  // An open hash table of groups; -1 is free.
+  int64_t* rows;   // By group.
+  int32_t* offsets;
+  int32_t* group_of;  // By entry.
+  Contribution* contributions;
+  double* sum;
+};
+
+int64_t PowerOfTwo(int64_t at_least) {
+  int64_t power = 1;
+  while (power < at_least) power *= 2;
+  return power;
+}
+
+// Groups entries by row, in the order in which rows first appear. Returns how many rows.
+int64_t Group(const Entry* entries, int64_t count, const Workspace& workspace) {
+  const int64_t size = PowerOfTwo(2 * count);
+  std::memset(workspace.slots, 0xFF, size * sizeof(int32_t));
+  int64_t groups = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = entries[i].row;
+    // The bucket came from the upper bits of this product.
+    uint64_t at = static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u >> 20 & (size - 1);
+    int32_t group;
+    while ((group = workspace.slots[at]) >= 0 && workspace.rows[group] != row)
+      at = (at + 1) & (size - 1);
+    if (group < 0) {
+      group = static_cast<int32_t>(groups++);
+      workspace.slots[at] = group;
+      workspace.rows[group] = row;
+      workspace.offsets[group + 1] = 0;
+    }
+    workspace.group_of[i] = group;
+    ++workspace.offsets[group + 1];
+  }
+  workspace.offsets[0] = 0;
+  for (int64_t g = 0; g < groups; ++g) workspace.offsets[g + 1] += workspace.offsets[g];
+  // The table has done its work: it now says where a group's next entry goes.
+  std::memcpy(workspace.slots, workspace.offsets, groups * sizeof(int32_t));
+  for (int64_t i = 0; i < count; ++i) {
+    workspace.contributions[workspace.slots[workspace.group_of[i]]++] = entries[i].contribution;
+  }
+  return groups;
+}
+
+}  // namespace
+
+void FillWithBits(uint32_t bits, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(&to[i], &bits, sizeof bits);
+}
+
+std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t count,
+                                   const float* values) {
+  constexpr int64_t kPart = 64 << 10;
+  const RowKernels& kernels = SelectRowKernels();
+  std::atomic<int64_t> part{INT64_MAX};  // The first one that has any.
+  exec.For((count + kPart - 1) / kPart, [&](int64_t i) {
+    if (kernels.within(range, 1, 0, std::min(kPart, count - i * kPart), values + i * kPart)) {
+      return;
+    }
+    int64_t least = part;
+    while (i < least && !part.compare_exchange_weak(least, i)) {
+    }
+  });
+  if (part == INT64_MAX) return std::nullopt;
+  int64_t at = part * kPart;
+  while (at + 1 < count && Within(range, values[at])) ++at;
+  return Outside{at, values[at]};
+}
+
+namespace {
+
+class CpuTableStore : public TableStore {
+ public:
+  Status Allocate(const Configuration& configuration) override {
+    configuration_ = &configuration;
+    for (size_t i = 0; i < configuration.tables.size(); ++i) {
+      Table table;
+      table.config = configuration.tables[i];
+      table.stride = table.config.dimension * (1 + table.config.slots());
+      const double bytes = static_cast<double>(table.config.rows) *
+                           static_cast<double>(table.stride) * sizeof(float);
+      if (!table.pages.Map(table.config.rows * table.stride * sizeof(float))) {
+        return ResourceExhaustedError(Describe(configuration, static_cast<int64_t>(i)) + ": " +
+                                      std::to_string(table.config.rows) + " rows of " +
+                                      std::to_string(table.config.dimension) +
+                                      " float32 with " + std::to_string(table.config.slots()) +
+                                      " slots take " + std::to_string(bytes / (1 << 30)) +
+                                      " GiB, more than there is");
+      }
+      tables_.push_back(std::move(table));
+    }
+    return {};
+  }
+
+  Status Write(ExecutionContext* exec, int64_t t, int64_t slot, const Shard& rows,
+               const float* from) override {
+    const Table& table = tables_[t];
+    const int64_t dimension = table.config.dimension;
+    ForRows(exec, rows.count, dimension, [&](int64_t first, int64_t end) {
+      for (int64_t i = first; i < end; ++i) {
+        std::memcpy(RowOf(table, slot, rows, i), from + i * dimension,
+                    dimension * sizeof(float));
+      }
+    });
+    return {};
+  }
+
+  Status Read(ExecutionContext* exec, int64_t t, int64_t slot, const Shard& rows,
+              float* to) override {
+    const Table& table = tables_[t];
+    const int64_t dimension = table.config.dimension;
+    ForRows(exec, rows.count, dimension, [&](int64_t first, int64_t end) {
+      for (int64_t i = first; i < end; ++i) {
+        std::memcpy(to + i * dimension, RowOf(table, slot, rows, i), dimension * sizeof(float));
+      }
+    });
+    return {};
+  }
+
+  StatusOr<PreparedRef> Prepare(ExecutionContext*,
+                                std::shared_ptr<const Batch> batch) override {
+    return PreparedRef(std::make_shared<const PreparedBatch>(std::move(batch)));
+  }
+
+  Status Lookup(ExecutionContext* exec, const PreparedBatch& prepared,
+                float* const* outputs) override {
+    const Batch& batch = prepared.batch();
+    struct Task {
+      int64_t feature, first, end;
+    };
+    constexpr int64_t kBytes = 128 << 10;
+    std::vector<Task> tasks;
+    for (size_t f = 0; f < batch.features.size(); ++f) {
+      const Bags& bags = batch.features[f];
+      const int64_t dimension = TableOf(f).config.dimension;
+      // A sample costs its rows and its output.
+      const int64_t bytes = (bags.count() + bags.samples) * dimension * 4;
+      const int64_t parts = std::min(bags.samples, bytes / kBytes + 1);
+      for (int64_t i = 0; i < parts; ++i) {
+        tasks.push_back({static_cast<int64_t>(f), bags.samples * i / parts,
+                         bags.samples * (i + 1) / parts});
+      }
+    }
+    const RowKernels& kernels = SelectRowKernels();
+    exec->For(static_cast<int64_t>(tasks.size()), [&](int64_t i) {
+      const Task& task = tasks[i];
+      const Bags& bags = batch.features[task.feature];
+      const Table& table = TableOf(task.feature);
+      LookupCall call;
+      call.table = table.pages.get();
+      call.stride = table.stride;
+      call.dimension = table.config.dimension;
+      call.offsets = bags.offsets.get();
+      call.indices = bags.indices.get();
+      call.per_sample_weights = bags.per_sample_weights.get();
+      call.scales = bags.scales.get();
+      call.first = task.first;
+      call.end = task.end;
+      call.quantization =
+          table.config.quantization.enabled ? &table.config.quantization : nullptr;
+      call.out = outputs[task.feature];
+      kernels.lookup(call);
+    });
+    return {};
+  }
+
+  Status Update(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
+                const std::vector<float>& rates) override {
+    try {
+      UpdateRows(exec, cores, rates);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhaustedError("no memory to sort its gradients");
+    }
+  }
+
+  Status CheckGradients(ExecutionContext* exec,
+                        const std::vector<const float*>& gradients) override {
+    for (size_t f = 0; f < gradients.size(); ++f) {
+      const int64_t dimension = TableOf(f).config.dimension;
+      const int64_t count = configuration_->features[f].samples() * dimension;
+      const float* const values = gradients[f];
+      const auto found = FindOutside(*exec, Range::kFinite, count, values);
+      if (!found) continue;
+      return InvalidArgumentError(DescribeFeature(*configuration_, static_cast<int64_t>(f)) +
+                                  ": gradients must be finite, that of sample " +
+                                  std::to_string(found->at / dimension) + ", column " +
+                                  std::to_string(found->at % dimension) + " is " +
+                                  Number(found->value));
+    }
+    return {};
+  }
+
+  Status CheckUpdates(bool) override { return {}; }
+
+ private:
+  // Throws std::bad_alloc before anything has changed.
+  void UpdateRows(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
+                  const std::vector<float>& rates) {
+    std::vector<Plan> plans = MakePlans(exec, cores);
+    std::vector<Part> parts = MakeParts(exec, plans);
+    const int64_t part_count = static_cast<int64_t>(parts.size());
+    exec->For(part_count, [&](int64_t i) { Count(plans, parts[i]); });
+    struct Bucket {
+      int64_t plan, first, end;
+    };
+    std::vector<Bucket> buckets;
+    int64_t largest = 0;
+    CountsToOffsets(plans, parts);
+    int64_t widest = 1;
+    for (size_t p = 0; p < plans.size(); ++p) {
+      widest = std::max(widest, tables_[plans[p].table].config.dimension);
+      int64_t first = 0;
+      for (int64_t b = 0; b < plans[p].buckets(); ++b) {
+        const int64_t end = plans[p].ends[b];
+        if (end > first) buckets.push_back({static_cast<int64_t>(p), first, end});
+        largest = std::max(largest, end - first);
+        first = end;
+      }
+    }
+    const int64_t workers =
+        std::min<int64_t>(exec->Threads(), static_cast<int64_t>(buckets.size()));
+    std::vector<Workspace> workspaces(workers);
+    for (Workspace& workspace : workspaces) {
+      workspace.slots = exec->Allocate<int32_t>(PowerOfTwo(2 * largest));
+      workspace.rows = exec->Allocate<int64_t>(largest);
+      workspace.offsets = exec->Allocate<int32_t>(largest + 1);
+      workspace.group_of = exec->Allocate<int32_t>(largest);
+      workspace.contributions = exec->Allocate<Contribution>(largest);
+      workspace.sum = exec->Allocate<double>(widest);
+    }
+    std::vector<Hyper> hypers(tables_.size());
+    std::vector<uint64_t*> touched(tables_.size(), nullptr);
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      const TableConfig& config = tables_[t].config;
+      hypers[t] = HyperAt(config, rates[t]);
+      if (config.every_row) {
+        const int64_t words = (config.rows + 63) / 64;
+        touched[t] = exec->Allocate<uint64_t>(words);
+        std::memset(touched[t], 0, words * sizeof(uint64_t));
+      }
+    }
+    // Nothing is allocated from here on.
+    exec->For(part_count, [&](int64_t i) { Scatter(plans, parts[i]); });
+    const RowKernels& kernels = SelectRowKernels();
+    std::atomic<int64_t> next{0};
+    exec->For(workers, [&](int64_t worker) {
+      const Workspace& workspace = workspaces[worker];
+      for (int64_t i; (i = next.fetch_add(1)) < static_cast<int64_t>(buckets.size());) {
+        const Plan& plan = plans[buckets[i].plan];
+        const Table& table = tables_[plan.table];
+        const int64_t groups = Group(plan.entries + buckets[i].first,
+                                     buckets[i].end - buckets[i].first, workspace);
+        UpdateCall call;
+        call.table = table.pages.get();
+        call.stride = table.stride;
+        call.dimension = table.config.dimension;
+        call.count = groups;
+        call.rows = workspace.rows;
+        call.offsets = workspace.offsets;
+        call.contributions = workspace.contributions;
+        call.accumulate = table.config.accumulate;
+        call.hyper = &hypers[plan.table];
+        call.sum = workspace.sum;
+        kernels.update[static_cast<int>(table.config.optimizer)](call);
+        if (uint64_t* const bits = touched[plan.table]) {
+          for (int64_t g = 0; g < groups; ++g) {
+            __atomic_fetch_or(&bits[workspace.rows[g] / 64],
+                              uint64_t{1} << workspace.rows[g] % 64, __ATOMIC_RELAXED);
+          }
+        }
+      }
+    });
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (!touched[t]) continue;
+      const Table& table = tables_[t];
+      ForRows(exec, table.config.rows, table.stride, [&](int64_t first, int64_t end) {
+        RestCall call;
+        call.table = table.pages.get();
+        call.stride = table.stride;
+        call.dimension = table.config.dimension;
+        call.first = first;
+        call.end = end;
+        call.touched = touched[t];
+        call.hyper = &hypers[t];
+        kernels.rest[static_cast<int>(table.config.optimizer)](call);
+      });
+    }
+  }
+
+  const Table& TableOf(size_t feature) const {
+    return tables_[configuration_->features[feature].table];
+  }
+
+  static float* RowOf(const Table& table, int64_t slot, const Shard& rows, int64_t i) {
+    return table.pages.get() + (rows.first + i * rows.step) * table.stride +
+           (slot + 1) * table.config.dimension;
+  }
+
+  // Calls task(first, end) for rows in parts of some 256 KiB.
+  template <class Task>
+  static void ForRows(ExecutionContext* exec, int64_t rows, int64_t row_floats,
+                      const Task& task) {
+    const int64_t part = std::max<int64_t>(1, (64 << 10) / row_floats);
+    exec->For((rows + part - 1) / part,
+              [&](int64_t i) { task(i * part, std::min(rows, (i + 1) * part)); });
+  }
+
+  std::vector<Plan> MakePlans(ExecutionContext* exec,
+                              const std::vector<CoreGradients>& cores) const {
+    std::vector<Plan> by_table(tables_.size());
+    for (const CoreGradients& core : cores) {
+      const std::vector<Bags>& features = core.batch->batch().features;
+      for (size_t f = 0; f < features.size(); ++f) {
+        Plan& plan = by_table[configuration_->features[f].table];
+        plan.sources.push_back({&features[f], core.gradients[f]});
+        plan.count += features[f].count();
+      }
+    }
+    std::vector<Plan> plans;
+    for (size_t t = 0; t < by_table.size(); ++t) {
+      Plan& plan = by_table[t];
+      if (plan.count == 0) continue;
+      plan.table = static_cast<int64_t>(t);
+      while (plan.bits < kMaxBits && plan.count >> plan.bits > kIdsInBucket) ++plan.bits;
+      plan.ends = exec->Allocate<int64_t>(plan.buckets());
+      plan.entries = exec->Allocate<Entry>(plan.count);
+      plans.push_back(std::move(plan));
+    }
+    return plans;
+  }
+
+  static std::vector<Part> MakeParts(ExecutionContext* exec, const std::vector<Plan>& plans) {
+    std::vector<Part> parts;
+    for (size_t p = 0; p < plans.size(); ++p) {
+      const Plan& plan = plans[p];
+      for (size_t s = 0; s < plan.sources.size(); ++s) {
+        const Bags& bags = *plan.sources[s].bags;
+        const int64_t count = std::min(bags.samples, bags.count() / kIdsInPart + 1);
+        for (int64_t i = 0; i < count; ++i) {
+          int64_t* const next = exec->Allocate<int64_t>(plan.buckets());
+          std::memset(next, 0, plan.buckets() * sizeof(int64_t));
+          parts.push_back({static_cast<int64_t>(p), static_cast<int64_t>(s),
+                           bags.samples * i / count, bags.samples * (i + 1) / count, next});
+        }
+      }
+    }
+    return parts;
+  }
+
+  static void Count(const std::vector<Plan>& plans, const Part& part) {
+    const Plan& plan = plans[part.plan];
+    const Bags& bags = *plan.sources[part.source].bags;
+    for (int64_t i = bags.offsets[part.first]; i < bags.offsets[part.end]; ++i) {
+      ++part.next[plan.BucketOf(bags.indices[i])];
+    }
+  }
+
+  // From how many ids of a bucket each part has to where the part's begin.
+  static void CountsToOffsets(const std::vector<Plan>& plans, const std::vector<Part>& parts) {
+    size_t begin = 0;
+    for (size_t p = 0; p < plans.size(); ++p) {
+      size_t end = begin;
+      while (end < parts.size() && parts[end].plan == static_cast<int64_t>(p)) ++end;
+      int64_t at = 0;
+      for (int64_t b = 0; b < plans[p].buckets(); ++b) {
+        for (size_t i = begin; i < end; ++i) {
+          const int64_t count = parts[i].next[b];
+          parts[i].next[b] = at;
+          at += count;
+        }
+        plans[p].ends[b] = at;
+      }
+      begin = end;
+    }
+  }
+
+  void Scatter(const std::vector<Plan>& plans, const Part& part) const {
+    const Plan& plan = plans[part.plan];
+    const Plan::Source& source = plan.sources[part.source];
+    const Bags& bags = *source.bags;
+    const int64_t dimension = tables_[plan.table].config.dimension;
+    for (int64_t s = part.first; s < part.end; ++s) {
+      const float scale = bags.scales ? bags.scales[s] : 1.f;
+      for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
+        const float coefficient =
+            bags.per_sample_weights ? scale * bags.per_sample_weights[i] : scale;
+        plan.entries[part.next[plan.BucketOf(bags.indices[i])]++] = {
+            bags.indices[i], {source.gradient + s * dimension, coefficient}};
+      }
+    }
+  }
+
+  const Configuration* configuration_ = nullptr;
+  std::vector<Table> tables_;
+};
+
+}  // namespace
+
+std::unique_ptr<TableStore> MakeCpuTableStore() { return std::make_unique<CpuTableStore>(); }
+
+}  // namespace opwright::embedding

@@ -1,0 +1,217 @@
+// Tables in the memory of the machine: what is written comes back, and what threads do side by
+// side is what one does.
+#include "embedding/store.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "embedding/testing/steps.h"
+
+namespace opwright::embedding {
+namespace {
+
+Configuration TwoTables() {
+  Configuration made;
+  made.tables.resize(2);
+  made.tables[0].name = "t";
+  made.tables[0].rows = 11;
+  made.tables[0].dimension = 5;
+  made.tables[0].optimizer = Optimizer::kAdam;
+  made.tables[0].hyper = SomeHyper(Optimizer::kAdam);
+  made.tables[1].name = "u";
+  made.tables[1].rows = 6;
+  made.tables[1].dimension = 3;
+  made.features = {{"f", 0, {2}}, {"g", 1, {4}}, {"h", 0, {3}}};
+  made.mode = Mode::kTraining;
+  EXPECT_OK(Complete(&made));
+  return made;
+}
+
+TEST(Store, ShardsAndSlotsLieApart) {
+  Pool pool(2);
+  PoolContext exec(pool);
+  const Configuration configuration = TwoTables();
+  const auto store = MakeCpuTableStore();
+  EXPECT_OK(store->Allocate(configuration));
+  // A number of its own for each element.
+  const auto value = [](int64_t t, int64_t slot, int64_t row, int64_t k) {
+    return static_cast<float>(((t * 10 + slot + 1) * 100 + row) * 10 + k);
+  };
+  for (const bool writes : {true, false}) {
+    for (int64_t t = 0; t < 2; ++t) {
+      const TableConfig& table = configuration.tables[static_cast<size_t>(t)];
+      for (int64_t slot = -1; slot < table.slots(); ++slot) {
+        for (int64_t shard = 0; shard < 3; ++shard) {
+          // Read as other shards than were written.
+          const Shard rows = ShardOf(table.rows, 3, shard, writes);
+          const int64_t d = table.dimension;
+          std::vector<float> values(static_cast<size_t>(rows.count * d));
+          if (!writes) EXPECT_OK(store->Read(&exec, t, slot, rows, values.data()));
+          for (int64_t i = 0; i < rows.count * d; ++i) {
+            const float one = value(t, slot, rows.first + i / d * rows.step, i % d);
+            float& at = values[static_cast<size_t>(i)];
+            if (writes) at = one;
+            EXPECT_EQ(at, one);
+          }
+          if (writes) EXPECT_OK(store->Write(&exec, t, slot, rows, values.data()));
+        }
+      }
+    }
+  }
+}
+
+TEST(Store, ItBeginsWithZeros) {
+  Pool pool(1);
+  PoolContext exec(pool);
+  const Configuration configuration = TwoTables();
+  const auto store = MakeCpuTableStore();
+  EXPECT_OK(store->Allocate(configuration));
+  std::vector<float> values(11 * 5, 1.f);
+  EXPECT_OK(store->Read(&exec, 0, 1, {11, 0, 1}, values.data()));
+  for (const float x : values) EXPECT_EQ(x, 0.f);
+}
+
+TEST(Store, TooLargeATableIsRefused) {
+  Configuration configuration = TwoTables();
+  configuration.tables[1].rows = int64_t{1} << 44;
+  EXPECT_ERROR(MakeCpuTableStore()->Allocate(configuration), StatusCode::kResourceExhausted,
+               "table 1 ('u'): 17592186044416 rows of 3 float32 with 0 slots take 196608.000000"
+               " GiB, more than there is");
+}
+
+TEST(Store, BadGradientsAreNamed) {
+  Pool pool(2);
+  PoolContext exec(pool);
+  const Configuration configuration = TwoTables();
+  const auto store = MakeCpuTableStore();
+  EXPECT_OK(store->Allocate(configuration));
+  std::vector<float> f(2 * 5, 1.f), g(4 * 3, 1.f), h(3 * 5, 1.f);
+  const std::vector<const float*> gradients = {f.data(), g.data(), h.data()};
+  EXPECT_OK(store->CheckGradients(&exec, gradients));
+  g[7] = -HUGE_VALF;
+  EXPECT_ERROR(store->CheckGradients(&exec, gradients), StatusCode::kInvalidArgument,
+               "feature 1 ('g') of table 1 ('u'): gradients must be finite, that of sample 2, "
+               "column 1 is -inf");
+}
+
+PreparedRef Prepared(TableStore& store, ExecutionContext& exec, const Batch& batch) {
+  return Value(store.Prepare(&exec, std::make_shared<const Batch>(Clone(batch))));
+}
+
+// A batch of so many ids that threads share them, of which many are for one row.
+struct Large {
+  explicit Large(Random& random) {
+    configuration.tables.resize(1);
+    TableConfig& table = configuration.tables[0];
+    table.name = "t";
+    table.rows = 5000;
+    table.dimension = 3;
+    table.optimizer = Optimizer::kAdagrad;
+    table.hyper.learning_rate = 0.1f;
+    table.accumulate = random.Below(2);
+    configuration.features = {{"f", 0, {7000}}, {"g", 0, {500}}};
+    configuration.mode = Mode::kTraining;
+    EXPECT_OK(Complete(&configuration));
+    for (int64_t f = 0; f < 2; ++f) {
+      Input input = DrawInput(random, configuration, f);
+      for (int64_t& id : input.ids) {
+        if (random.Below(4) == 0) id = 17;
+      }
+      AddBags(configuration, f, input, Combiner::kSqrtN, &batch);
+      gradients.emplace_back(static_cast<size_t>(configuration.features[f].samples() * 3));
+      for (float& g : gradients.back()) g = static_cast<float>(random.Uniform());
+    }
+  }
+
+  // All of the table after an update and the outputs after that.
+  std::vector<float> Update(int threads) const {
+    Pool pool(threads);
+    PoolContext exec(pool);
+    const auto store = MakeCpuTableStore();
+    EXPECT_OK(store->Allocate(configuration));
+    const Shard rows{5000, 0, 1};
+    std::vector<float> ones(5000 * 3, 1.f);
+    EXPECT_OK(store->Write(&exec, 0, 0, rows, ones.data()));
+    const PreparedRef prepared = Prepared(*store, exec, batch);
+    EXPECT_OK(store->Update(
+        &exec, {{prepared.get(), {gradients[0].data(), gradients[1].data()}}}, {0.1f}));
+    std::vector<float> all(2 * 5000 * 3 + 7500 * 3);
+    EXPECT_OK(store->Read(&exec, 0, -1, rows, all.data()));
+    EXPECT_OK(store->Read(&exec, 0, 0, rows, all.data() + 5000 * 3));
+    float* const out = all.data() + 2 * 5000 * 3;
+    float* const outputs[] = {out, out + 7000 * 3};
+    EXPECT_OK(store->Lookup(&exec, *prepared, outputs));
+    return all;
+  }
+
+  Configuration configuration;
+  Batch batch;
+  std::vector<std::vector<float>> gradients;
+};
+
+TEST(Store, TheSameBitsWithAnyNumberOfThreads) {
+  Random random{testing::Seed()};
+  for (int64_t round = 0; round < testing::Rounds(3); ++round) {
+    const Large large(random);
+    const std::vector<float> alone = large.Update(1);
+    for (const int threads : {2, 5}) EXPECT(large.Update(threads) == alone);
+  }
+}
+
+TEST(Store, ManyIdsAreSummedByRow) {
+  Random random{testing::Seed()};
+  for (int64_t round = 0; round < testing::Rounds(2); ++round) {
+    const Large large(random);
+    Model model(large.configuration);
+    std::fill_n(model.At(0, 0, 0), 5000 * 3, 1.f);
+    model.Update({&large.batch}, {large.gradients}, 0);
+    const std::vector<float> found = large.Update(4);
+    for (int64_t i = 0; i < 5000 * 3; ++i) {
+      EXPECT(Near(model.At(0, -1, 0)[i], found[static_cast<size_t>(i)]));
+      EXPECT(Near(model.At(0, 0, 0)[i], found[static_cast<size_t>(5000 * 3 + i)]));
+    }
+    const std::vector<float> out = model.Lookup(1, large.batch.features[1]);
+    for (size_t i = 0; i < out.size(); ++i) {
+      EXPECT(Near(out[i], found[2 * 5000 * 3 + 7000 * 3 + i]));
+    }
+  }
+}
+
+// Rows that nobody looked up move too, if the table says so.
+TEST(Store, EveryRow) {
+  Pool pool(3);
+  for (const bool every_row : {true, false}) {
+    PoolContext exec(pool);
+    Configuration configuration = TwoTables();
+    configuration.tables[0].every_row = every_row;
+    const auto store = MakeCpuTableStore();
+    EXPECT_OK(store->Allocate(configuration));
+    const Shard rows{11, 0, 1};
+    std::vector<float> momenta(11 * 5, 1.f), found(11 * 5);
+    EXPECT_OK(store->Write(&exec, 0, 0, rows, momenta.data()));
+    const std::vector<std::vector<int64_t>> ids = {{3, 10}, {0, 1, 2, 3}, {3, 0, 3}};
+    Batch batch;
+    std::vector<std::vector<float>> zeros;
+    std::vector<const float*> gradients;
+    for (int64_t f = 0; f < 3; ++f) {
+      Input input;
+      input.ids = ids[static_cast<size_t>(f)];
+      for (size_t i = 0; i <= input.ids.size(); ++i) {
+        input.splits.push_back(static_cast<int64_t>(i));
+      }
+      AddBags(configuration, f, input, Combiner::kSum, &batch);
+      zeros.emplace_back(input.ids.size() * 5);
+    }
+    for (const auto& one : zeros) gradients.push_back(one.data());
+    const PreparedRef prepared = Prepared(*store, exec, batch);
+    EXPECT_OK(store->Update(&exec, {{prepared.get(), gradients}}, {0.1f, 0.1f}));
+    EXPECT_OK(store->Read(&exec, 0, 0, rows, found.data()));
+    for (int64_t row = 0; row < 11; ++row) {
+      const bool looked_up = row == 3 || row == 10 || row == 0;
+      EXPECT_EQ(found[static_cast<size_t>(row * 5 + 2)], looked_up || every_row ? 0.5f : 1.f);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace opwright::embedding

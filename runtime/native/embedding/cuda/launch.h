@@ -1,0 +1,76 @@
+// What only nvcc can compile: how kernels are run, and CUB.
+#pragma once
+
+#include <cub/device/device_radix_sort.cuh>
+
+#include "embedding/cuda/kernels.h"
+#include "embedding/cuda/plan.h"
+
+namespace opwright::embedding::cuda {
+
+template <class Kernel>
+__global__ void __launch_bounds__(kThreads) Run(const __grid_constant__ Kernel kernel) {
+  const int64_t threads = kernel.threads();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < threads;
+       i += step) {
+    kernel(i, blockIdx.y);
+  }
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kTogether)
+    RunTogether(const __grid_constant__ Kernel kernel) {
+  __shared__ typename Kernel::Shared shared;
+  const int64_t items = kernel.items();
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    kernel.Gather(item, threadIdx.x, blockIdx.y, shared);
+    __syncthreads();
+    kernel.Finish(item, threadIdx.x, blockIdx.y, shared);
+    __syncthreads();
+  }
+}
+
+template <class Kernel>
+cudaError_t LaunchWith(void (*run)(const Kernel), const Kernel& kernel, int64_t grid,
+                       int blocks, int threads, cudaStream_t stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(grid), static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, run, kernel);
+}
+
+// A kernel in `grid` blocks at each of `blocks` blocks of columns.
+template <class Kernel>
+cudaError_t Launch(const Kernel& kernel, int64_t grid, int blocks, cudaStream_t stream) {
+  return LaunchWith(Run<Kernel>, kernel, grid, blocks, kThreads, stream);
+}
+
+// One whose threads of a block work together.
+template <class Kernel>
+cudaError_t LaunchTogether(const Kernel& kernel, int64_t grid, int blocks,
+                           cudaStream_t stream) {
+  return LaunchWith(RunTogether<Kernel>, kernel, grid, blocks, Kernel::kTogether, stream);
+}
+
+template <class Key>
+cudaError_t SortKeys(void* temporary, size_t* bytes, const Keys (&keys)[2],
+                     uint32_t* const (&positions)[2], int64_t count, int bits,
+                     cudaStream_t stream) {
+  return cub::DeviceRadixSort::SortPairs(
+      temporary, *bytes, static_cast<const Key*>(keys[0].data), static_cast<Key*>(keys[1].data),
+      positions[0], positions[1], static_cast<int>(count), 0, bits, stream);
+}
+
+// Sorts keys[0] with positions[0] into keys[1] and positions[1], stably, by the lower `bits`.
+// Without `temporary` it says how many bytes that is.
+inline cudaError_t Sort(void* temporary, size_t* bytes, const Keys (&keys)[2],
+                        uint32_t* const (&positions)[2], int64_t count, int bits,
+                        cudaStream_t stream) {
+  return keys[0].wide
+             ? SortKeys<uint64_t>(temporary, bytes, keys, positions, count, bits, stream)
+             : SortKeys<uint32_t>(temporary, bytes, keys, positions, count, bits, stream);
+}
+
+}  // namespace opwright::embedding::cuda

@@ -1,0 +1,121 @@
+#include "embedding/cuda/plan.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace opwright::embedding::cuda {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+int BitsOf(uint64_t value) {
+  int bits = 0;
+  for (; value; value >>= 1) ++bits;
+  return bits;
+}
+
+// The least b with 2^b >= value.
+int CeilLog2(int64_t value) { return value <= 1 ? 0 : BitsOf(value - 1); }
+
+// Reserves `bytes` behind what is reserved already.
+int64_t Reserve(int64_t bytes, int64_t* end) {
+  const int64_t at = *end;
+  *end += (bytes + 255) / 256 * 256;
+  return at;
+}
+
+}  // namespace
+
+std::string Describe(const TableConfig& table) {
+  return "table '" + table.name + "': " + std::to_string(table.rows) + " rows of " +
+         std::to_string(table.dimension) + " float32 with " + std::to_string(table.slots()) +
+         " slots";
+}
+
+StatusOr<Chunks> PlanChunks(const TableConfig& table, int64_t most_bytes) {
+  if (table.rows < 1 || table.dimension < 1) {
+    return InvalidArgumentError(Describe(table) + "; both must be at least 1");
+  }
+  if (most_bytes < 1) {
+    return InvalidArgumentError(Describe(table) + " in chunks of " +
+                                std::to_string(most_bytes) +
+                                " bytes; there must be at least 1");
+  }
+  const int64_t parts = 1 + table.slots();
+  if (table.dimension > kMax / 4 / parts / table.rows) {
+    return ResourceExhaustedError(Describe(table) + " take more bytes than 64 bits can count");
+  }
+  Chunks chunks;
+  chunks.rows = table.rows;
+  chunks.stride = table.dimension * parts;
+  const int64_t row_bytes = chunks.stride * static_cast<int64_t>(sizeof(float));
+  int shift = std::max(0, BitsOf(most_bytes / row_bytes) - 1);
+  shift = std::max(shift, CeilLog2(table.rows) - CeilLog2(kMaxChunks));
+  chunks.shift = std::min(shift, CeilLog2(table.rows));
+  chunks.count = static_cast<int>(((table.rows - 1) >> chunks.shift) + 1);
+  return chunks;
+}
+
+Shape PlanShape(int64_t dimension) {
+  Shape shape;
+  shape.dimension = dimension;
+  const int64_t threads = (dimension + kFloats - 1) / kFloats;
+  shape.lane_bits = CeilLog2(std::min<int64_t>(kMaxLanes, threads));
+  shape.blocks = static_cast<int>((threads + shape.lanes() - 1) / shape.lanes());
+  return shape;
+}
+
+int KeyBits(int64_t rows) { return std::max(1, CeilLog2(rows)); }
+
+int SampleLaneBits(int64_t samples, int64_t ids) {
+  return samples == 0 ? 0 : std::min(5, CeilLog2(ids / samples));
+}
+
+StatusOr<Workspace> PlanUpdate(const TableConfig& table, int64_t ids, int64_t resident,
+                               int64_t sort_bytes) {
+  if (ids < 0 || ids > kMaxIds) {
+    return InvalidArgumentError("an update of " + Describe(table) + " has " +
+                                std::to_string(ids) + " ids; between 0 and " +
+                                std::to_string(kMaxIds) + " are possible");
+  }
+  const Shape shape = PlanShape(table.dimension);
+  // Kernels number blocks of columns in a grid's second dimension.
+  if (shape.blocks > 65535) {
+    return InvalidArgumentError(Describe(table) + "; at most " +
+                                std::to_string(int64_t{65535} * kMaxLanes * kFloats) +
+                                " columns can be updated");
+  }
+  Workspace w;
+  // Long tiles leave fewer sums to be put together, short ones keep more threads busy.
+  const int64_t threads = ids * shape.lanes() * shape.blocks;
+  w.tile = kMaxTile;
+  while (w.tile > kMinTile && threads / w.tile < 2 * resident) w.tile /= 2;
+  w.tiles = (ids + w.tile - 1) / w.tile;
+  const int64_t key_bytes = WideKeys(table.rows) ? 8 : 4;
+  w.touched_bytes = table.every_row ? (table.rows + 31) / 32 * 4 : 0;
+  w.sort_bytes = sort_bytes;
+  int64_t end = 0;
+  for (int64_t& keys : w.keys) keys = Reserve(ids * key_bytes, &end);
+  for (int64_t& positions : w.positions) positions = Reserve(ids * 4, &end);
+  w.contributions = Reserve(ids * 16, &end);
+  // Two sums a tile: of the run that comes from the tile before, of the one that goes on.
+  if (w.tiles > 0 && table.dimension > (kMax / 2 - end) / 16 / w.tiles) {
+    return ResourceExhaustedError("an update of " + Describe(table) + " with " +
+                                  std::to_string(ids) +
+                                  " ids takes more bytes than 64 bits can count");
+  }
+  w.partials = Reserve(2 * w.tiles * table.dimension * 8, &end);
+  w.crossing = Reserve(w.tiles * 4, &end);
+  w.counters = Reserve(2 * 4, &end);
+  w.touched = Reserve(w.touched_bytes, &end);
+  w.sort = Reserve(sort_bytes, &end);
+  w.bytes = end;
+  return w;
+}
+
+int64_t GridOf(int64_t threads) {
+  constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
+  return std::max<int64_t>(1, std::min(kMaxBlocks, (threads + kThreads - 1) / kThreads));
+}
+
+}  // namespace opwright::embedding::cuda

@@ -1,0 +1,675 @@
+// The optimizers of embedding tables: a table of facts about each, and each rule, once.
+//
+// A rule is what an optimizer does to one element of a row: to the weight `w` and its slots
+// `s`, given the gradient `g`. The CPU's loops and the CUDA kernels are compiled from these
+// same lines. Before a rule comes what all optimizers share (Step, below): clipping of the
+// gradient and weight decay; after it, clipping of the weight.
+//
+// A table holds finite numbers alone. What comes in is held to the ranges of the facts before
+// anything is computed; what an update makes beyond the range of float32 ends at its ends. With
+// such numbers no rule divides by zero or infinity, subtracts infinities or multiplies one with
+// zero: that is what the bounds within the rules are for, and why there is no NaN.
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+// Always inlined: the linker must not merge what different instruction sets made of a rule.
+#if defined(__CUDACC__)
+#define OPWRIGHT_RULE __host__ __device__ __forceinline__
+#else
+#define OPWRIGHT_RULE __attribute__((always_inline)) inline
+#endif
+
+namespace opwright::embedding {
+
+// One a field of OptimizationParameters' oneof, in the order of the facts.
+enum class Optimizer : int32_t {
+  kSgd,
+  kAdagrad,
+  kAdagradMomentum,
+  kAdam,
+  kFtrl,
+  kMomentum,
+  kRmsProp,
+  kCenteredRmsProp,
+  kAdadelta,
+  kProximalAdagrad,
+  kFrequencyEstimator,
+  kProximalYogi,
+  kLion,
+  kBoundedAdagrad,
+  kFrequencyAwareAdagrad,
+  kMdlAdagradLight,
+  kOnlineYogi,
+  kUserDefinedProgram,
+  kAssign,
+};
+constexpr int kOptimizers = 19;
+// TensorFlow's own limit, which LoadAll's and RetrieveAll's arguments come from.
+constexpr int kMaxSlots = 7;
+constexpr int kMaxHyper = 6;
+
+// Which numbers something may be. All of them are finite.
+enum class Range : int32_t {
+  kFinite,
+  kNotNegative,
+  kPositive,
+  kNotPositive,
+  kFraction,  // 0 to 1.
+  kFlag,
+  kClear,  // Zero, or as TPUs mark a gradient accumulator without a gradient: kClearBits.
+};
+// The smallest denormal.
+constexpr uint32_t kClearBits = 1;
+
+// By its bits: processors may be set to take denormals for zeros.
+OPWRIGHT_RULE bool Within(Range range, uint32_t bits) {
+  constexpr uint32_t kSign = 0x80000000u, kMax = 0x7f7fffffu, kOne = 0x3f800000u;
+  switch (range) {
+    case Range::kNotNegative: return bits <= kMax || bits == kSign;
+    case Range::kPositive: return bits - 1 < kMax;
+    case Range::kNotPositive: return bits == 0 || bits - kSign <= kMax;
+    case Range::kFraction: return bits <= kOne || bits == kSign;
+    case Range::kClear: return bits <= kClearBits;
+    default: return (bits & ~kSign) <= kMax;
+  }
+}
+bool Within(Range range, float value);
+// A value that is outside of a range, and where it came first.
+struct Outside {
+  int64_t at;
+  float value;
+};
+// "finite and at least 0".
+std::string Words(Range range);
+// With all digits that it has.
+std::string Number(float value);
+
+// A slot or a hyperparameter.
+struct Named {
+  const char* name = nullptr;
+  Range range = Range::kFinite;
+};
+
+struct OptimizerFacts {
+  Optimizer optimizer;
+  const char* field;       // In OptimizationParameters.
+  const char* op_name;     // In LoadTPUEmbedding...Parameters, or null: there is none.
+  Named slots[4];          // As those ops name them, in their order; then null.
+  Named hyper[kMaxHyper];  // Fields of the optimizer's message that a rule reads.
+  const char* formula;     // Null: no rule is public, tables are only stored.
+  const char* source;      // Where the rule is published.
+
+  int slot_count() const {
+    int n = 0;
+    while (n < 4 && slots[n].name) ++n;
+    return n;
+  }
+  bool has_rule() const { return formula != nullptr; }
+  // Of the weights (slot -1) or of a slot.
+  Range range(int64_t slot) const {
+    return slot < 0 || slot >= slot_count() ? Range::kFinite : slots[slot].range;
+  }
+};
+
+// By position in the enumeration.
+inline constexpr OptimizerFacts kFacts[] = {
+    {Optimizer::kSgd,
+     "stochastic_gradient_descent",
+     "StochasticGradientDescent",
+     {},
+     {},
+     "w -= lr*g",
+     "TensorFlow, ApplyGradientDescent"},
+    {Optimizer::kAdagrad,
+     "adagrad",
+     "Adagrad",
+     {{"accumulators", Range::kNotNegative}},
+     {},
+     "a += g^2; w -= lr*g/sqrt(a)",
+     "Duchi et al. 2011; TensorFlow, ApplyAdagrad"},
+    {Optimizer::kAdagradMomentum,
+     "adagrad_momentum",
+     "AdagradMomentum",
+     {{"accumulators", Range::kNotNegative}, {"momenta"}},
+     {{"momentum", Range::kFraction},
+      {"use_nesterov", Range::kFlag},
+      {"exponent", Range::kPositive},
+      {"beta2", Range::kFraction},
+      {"epsilon", Range::kNotNegative}},
+     "a = beta2 == 1 ? a + g^2 : beta2*a + (1-beta2)*g^2; s = g*(a+epsilon)^(-1/exponent); "
+     "m = momentum*m + s; w -= lr*(use_nesterov ? momentum*m + s : m)",
+     "TensorFlow, tf.tpu.experimental.embedding.AdagradMomentum"},
+    {Optimizer::kAdam,
+     "adam",
+     "ADAM",
+     {{"momenta"}, {"velocities", Range::kNotNegative}},
+     {{"beta1", Range::kFraction},
+      {"beta2", Range::kFraction},
+      {"epsilon", Range::kNotNegative},
+      {"use_non_lazy_adam", Range::kFlag},
+      {"use_sum_inside_sqrt", Range::kFlag}},
+     "m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g^2; w -= lr*m/(use_sum_inside_sqrt "
+     "? sqrt(v + epsilon^2) : sqrt(v) + epsilon)",
+     "Kingma and Ba 2015, bias correction left to lr; TensorFlow, LazyAdam"},
+    {Optimizer::kFtrl,
+     "ftrl",
+     "FTRL",
+     {{"accumulators", Range::kNotNegative}, {"linears"}},
+     {{"l1", Range::kNotNegative},
+      {"l2", Range::kNotNegative},
+      {"lr_power", Range::kNotPositive},
+      {"beta", Range::kNotNegative},
+      {"multiply_linear_by_lr", Range::kFlag}},
+     "a' = a + g^2; d = a'^(-lr_power) - a^(-lr_power); without multiply_linear_by_lr: "
+     "z += g - d*w/lr; w = (clip(z, -l1, l1) - z)/((a'^(-lr_power) + beta)/lr + 2*l2); with "
+     "it: z += lr*g - d*w; w = (clip(z, -lr*l1, lr*l1) - z)/(a'^(-lr_power) + beta + 2*lr*l2)",
+     "McMahan et al. 2013; TensorFlow, ApplyFtrl"},
+    {Optimizer::kMomentum,
+     "momentum",
+     "Momentum",
+     {{"momenta"}},
+     {{"momentum", Range::kFraction}, {"use_nesterov", Range::kFlag}},
+     "m = momentum*m + g; w -= lr*(use_nesterov ? g + momentum*m : m)",
+     "TensorFlow, ApplyMomentum"},
+    {Optimizer::kRmsProp,
+     "rms_prop",
+     "RMSProp",
+     {{"ms", Range::kNotNegative}, {"mom"}},
+     {{"rho", Range::kFraction},
+      {"momentum", Range::kFraction},
+      {"epsilon", Range::kNotNegative}},
+     "ms += (1-rho)*(g^2 - ms); mom = momentum*mom + lr*g/sqrt(ms + epsilon); w -= mom",
+     "TensorFlow, ApplyRMSProp"},
+    {Optimizer::kCenteredRmsProp,
+     "centered_rms_prop",
+     "CenteredRMSProp",
+     {{"ms", Range::kNotNegative}, {"mom"}, {"mg"}},
+     {{"rho", Range::kFraction},
+      {"momentum", Range::kFraction},
+      {"epsilon", Range::kNotNegative}},
+     "ms += (1-rho)*(g^2 - ms); mg += (1-rho)*(g - mg); mom = momentum*mom + "
+     "lr*g/sqrt(ms - mg^2 + epsilon); w -= mom",
+     "TensorFlow, ApplyCenteredRMSProp"},
+    {Optimizer::kAdadelta,
+     "adadelta",
+     "Adadelta",
+     {{"accumulators", Range::kNotNegative}, {"updates", Range::kNotNegative}},
+     {{"rho", Range::kFraction}, {"epsilon", Range::kNotNegative}},
+     "a = rho*a + (1-rho)*g^2; u = g*sqrt(d + epsilon)/sqrt(a + epsilon); w -= lr*u; "
+     "d = rho*d + (1-rho)*u^2",
+     "Zeiler 2012; TensorFlow, ApplyAdadelta"},
+    {Optimizer::kProximalAdagrad,
+     "proximal_adagrad",
+     "ProximalAdagrad",
+     {{"accumulators", Range::kNotNegative}},
+     {{"l1", Range::kNotNegative}, {"l2", Range::kNotNegative}},
+     "a += g^2; eta = lr/sqrt(a); p = w - eta*g; w = sign(p)*max(|p| - eta*l1, 0)/(1 + eta*l2)",
+     "Duchi and Singer 2009; TensorFlow, ApplyProximalAdagrad"},
+    {Optimizer::kFrequencyEstimator,
+     "frequency_estimator",
+     "FrequencyEstimator",
+     {{"last_hit_step"}},
+     {{"tau", Range::kFraction}, {"max_delta"}, {"outlier_threshold"}, {"weight_exponent"}},
+     "delta = step - last_hit_step; c = min(delta, max_delta); w = delta >= "
+     "outlier_threshold*w ? c : (1-tau)*w + tau*c; last_hit_step = step; the learning rate, "
+     "which must be dynamic, carries step",
+     "TensorFlow, FrequencyEstimatorParameters"},
+    {Optimizer::kProximalYogi,
+     "proximal_yogi",
+     "ProximalYogi",
+     {{"v", Range::kNotNegative}, {"m"}},
+     {{"l1", Range::kNotNegative},
+      {"l2", Range::kNotNegative},
+      {"beta1", Range::kFraction},
+      {"beta2", Range::kFraction},
+      {"epsilon", Range::kNotNegative}},
+     "v += (1-beta2)*sign(g^2 - v)*g^2; m = beta1*m + (1-beta1)*g; eta = lr/(sqrt(v) + "
+     "epsilon); p = w - eta*m; w = sign(p)*max(|p| - eta*l1, 0)/(1 + eta*l2)",
+     "Zaheer et al. 2018, bias correction left to lr; TensorFlow Addons, Yogi"},
+    {Optimizer::kLion,
+     "lion",
+     nullptr,
+     {{"momenta"}},
+     {{"beta1", Range::kFraction},
+      {"beta2", Range::kFraction},
+      {"use_non_lazy_lion", Range::kFlag}},
+     "w -= lr*sign(beta1*m + (1-beta1)*g); m = beta2*m + (1-beta2)*g",
+     "Chen et al. 2023"},
+    {Optimizer::kBoundedAdagrad,
+     "bounded_adagrad",
+     nullptr,
+     {{"accumulators"}},
+     {},
+     nullptr,
+     nullptr},
+    {Optimizer::kFrequencyAwareAdagrad,
+     "frequency_aware_adagrad",
+     nullptr,
+     {{"accumulators"}, {"counters"}},
+     {},
+     nullptr,
+     nullptr},
+    {Optimizer::kMdlAdagradLight,
+     "mdl_adagrad_light",
+     "MDLAdagradLight",
+     {{"accumulators"}, {"weights"}, {"benefits"}},
+     {},
+     nullptr,
+     nullptr},
+    {Optimizer::kOnlineYogi,
+     "online_yogi",
+     nullptr,
+     {{"vs"}, {"linears"}},
+     {},
+     nullptr,
+     nullptr},
+    {Optimizer::kUserDefinedProgram, "user_defined_program", nullptr, {}, {}, nullptr, nullptr},
+    {Optimizer::kAssign, "assign", nullptr, {}, {}, nullptr, nullptr},
+};
+static_assert(sizeof kFacts / sizeof *kFacts == kOptimizers);
+
+constexpr const OptimizerFacts& FactsOf(Optimizer optimizer) {
+  return kFacts[static_cast<int>(optimizer)];
+}
+// Where Hyper::values has a field of the optimizer's: HyperIndex<Optimizer::kAdam>("beta1"). As
+// a constant, what is none of its fields does not compile.
+template <Optimizer kOptimizer>
+constexpr int HyperIndex(const char* field) {
+  for (int i = 0; i < kMaxHyper && FactsOf(kOptimizer).hyper[i].name; ++i) {
+    const char* a = FactsOf(kOptimizer).hyper[i].name;
+    const char* b = field;
+    while (*a && *a == *b) ++a, ++b;
+    if (*a == *b) return i;
+  }
+  throw field;
+}
+
+// The same as JSON: a list of objects with the members of OptimizerFacts.
+const std::string& FactsAsJson();
+
+// What an update has besides rows and gradients.
+struct Hyper {
+  float learning_rate = 0;
+  // Of the fields that the optimizer's facts name, in their order, a bool as 0 or 1.
+  float values[kMaxHyper] = {};
+  float clip_gradient[2] = {-std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::infinity()};
+  float clip_weight[2] = {-std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::infinity()};
+  // The part of a weight that decays at each update, from 0 to 1: the learning rate is in it
+  // already where it belongs there.
+  float decay = 0;
+
+  // Whether finite numbers lie between the two.
+  static bool AreLimits(const float (&limits)[2]) {
+    return limits[0] <= limits[1] && limits[0] <= FLT_MAX && limits[1] >= -FLT_MAX;
+  }
+};
+
+// What is wrong with the learning rate that a step updates with, and with the decay that comes
+// of it: "must be positive, is 0". Empty: nothing.
+std::string WrongRate(Optimizer optimizer, const Hyper& hyper);
+
+namespace rules {
+
+OPWRIGHT_RULE float Sqrt(float x) { return sqrtf(x); }
+OPWRIGHT_RULE double Sqrt(double x) { return sqrt(x); }
+// Bounds come first: x stays what it is if it is NaN.
+template <class F>
+OPWRIGHT_RULE F Max(F bound, F x) {
+  return bound > x ? bound : x;
+}
+template <class F>
+OPWRIGHT_RULE F Min(F bound, F x) {
+  return bound < x ? bound : x;
+}
+template <class F>
+OPWRIGHT_RULE F Between(F least, F most, F x) {
+  return Min(most, Max(least, x));
+}
+template <class F>
+OPWRIGHT_RULE F Abs(F x) {
+  return x < F(0) ? -x : x;
+}
+template <class F>
+OPWRIGHT_RULE F Sign(F x) {
+  return x > F(0) ? F(1) : x < F(0) ? F(-1) : F(0);
+}
+// As a table can hold it; the second one of what is not negative.
+template <class F>
+OPWRIGHT_RULE F Held(F x) {
+  return Between(F(-FLT_MAX), F(FLT_MAX), x);
+}
+template <class F>
+OPWRIGHT_RULE F Capped(F x) {
+  return Min(F(FLT_MAX), x);
+}
+// Under a root or a fraction: an accumulator of zero meets a gradient of zero, and the
+// update is zero, not NaN.
+template <class F>
+OPWRIGHT_RULE F Positive(F x) {
+  return Max(F(FLT_MIN), x);
+}
+// Of rules in float: with more than that, a sum would not be finite.
+OPWRIGHT_RULE float Epsilon(float x) { return Min(1e30f, x); }
+// Times and over some floats it is finite; what it bounds would be beyond them anyway.
+OPWRIGHT_RULE double Power(double x, double exponent) { return Min(1e200, pow(x, exponent)); }
+
+// A rule computes in F. It is double where float would lose the digits that a small
+// difference needs: those are the rules with thresholds, powers or variances; with floats, and
+// powers that are bounded, they do not overflow before their results are made floats. A rule
+// makes slots as a table can hold them, and a weight that is not NaN. (In double, the mean of
+// two floats needs no bounds.)
+
+struct Sgd {
+  using F = float;
+  static constexpr int kSlots = 0;
+  F lr;
+  OPWRIGHT_RULE explicit Sgd(const Hyper& h) : lr(h.learning_rate) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F*) const { w -= lr * g; }
+};
+
+struct Adagrad {
+  using F = float;
+  static constexpr int kSlots = 1;
+  F lr;
+  OPWRIGHT_RULE explicit Adagrad(const Hyper& h) : lr(h.learning_rate) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Capped(s[0] + g * g);
+    w -= lr * g / Sqrt(Positive(s[0]));
+  }
+};
+
+struct AdagradMomentum {
+  using F = double;
+  static constexpr int kSlots = 2;
+  static constexpr int kMomentum = HyperIndex<Optimizer::kAdagradMomentum>("momentum");
+  static constexpr int kUseNesterov = HyperIndex<Optimizer::kAdagradMomentum>("use_nesterov");
+  static constexpr int kExponent = HyperIndex<Optimizer::kAdagradMomentum>("exponent");
+  static constexpr int kBeta2 = HyperIndex<Optimizer::kAdagradMomentum>("beta2");
+  static constexpr int kEpsilon = HyperIndex<Optimizer::kAdagradMomentum>("epsilon");
+  F lr, mu, power, beta2, epsilon, keep, add;
+  bool nesterov, square_root;
+  OPWRIGHT_RULE explicit AdagradMomentum(const Hyper& h)
+      : lr(h.learning_rate),
+        mu(h.values[kMomentum]),
+        power(-1.0 / h.values[kExponent]),
+        beta2(h.values[kBeta2]),
+        epsilon(h.values[kEpsilon]),
+        keep(beta2),
+        add(beta2 == 1 ? 1 : 1 - beta2),
+        nesterov(h.values[kUseNesterov] != 0),
+        square_root(h.values[kExponent] == 2) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Capped(keep * s[0] + add * g * g);
+    const F a = Positive(s[0] + epsilon);
+    const F scaled = square_root ? g / Sqrt(a) : g * Power(a, power);
+    s[1] = Held(mu * s[1] + scaled);
+    w -= lr * (nesterov ? mu * s[1] + scaled : s[1]);
+  }
+};
+
+struct Adam {
+  using F = float;
+  static constexpr int kSlots = 2;
+  static constexpr int kBeta1 = HyperIndex<Optimizer::kAdam>("beta1");
+  static constexpr int kBeta2 = HyperIndex<Optimizer::kAdam>("beta2");
+  static constexpr int kEpsilon = HyperIndex<Optimizer::kAdam>("epsilon");
+  static constexpr int kUseSumInsideSqrt = HyperIndex<Optimizer::kAdam>("use_sum_inside_sqrt");
+  F lr, beta1, beta2, epsilon, inside;
+  OPWRIGHT_RULE explicit Adam(const Hyper& h)
+      : lr(h.learning_rate),
+        beta1(h.values[kBeta1]),
+        beta2(h.values[kBeta2]),
+        epsilon(h.values[kUseSumInsideSqrt] != 0 ? 0 : Epsilon(h.values[kEpsilon])),
+        inside(h.values[kUseSumInsideSqrt] != 0
+                   ? Epsilon(h.values[kEpsilon] * h.values[kEpsilon])
+                   : 0) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Held(beta1 * s[0] + (1 - beta1) * g);
+    s[1] = Capped(beta2 * s[1] + (1 - beta2) * g * g);
+    w -= lr * s[0] / Positive(Sqrt(s[1] + inside) + epsilon);
+  }
+};
+
+struct Ftrl {
+  using F = double;
+  static constexpr int kSlots = 2;
+  static constexpr int kL1 = HyperIndex<Optimizer::kFtrl>("l1");
+  static constexpr int kL2 = HyperIndex<Optimizer::kFtrl>("l2");
+  static constexpr int kLrPower = HyperIndex<Optimizer::kFtrl>("lr_power");
+  static constexpr int kBeta = HyperIndex<Optimizer::kFtrl>("beta");
+  static constexpr int kMultiplyLinearByLr =
+      HyperIndex<Optimizer::kFtrl>("multiply_linear_by_lr");
+  // Both forms are one, with z and the thresholds in units of 1 or of the rate. What is
+  // divided by is positive even if the processor takes denormals for zeros.
+  F unit, per_rate, limit, l2, power, beta;
+  bool square_root;
+  OPWRIGHT_RULE explicit Ftrl(const Hyper& h)
+      : unit(h.values[kMultiplyLinearByLr] != 0 ? h.learning_rate : 1.f),
+        per_rate(h.values[kMultiplyLinearByLr] != 0 ? 1 : Max<F>(1e-45, h.learning_rate)),
+        limit(unit * h.values[kL1]),
+        l2(2 * unit * h.values[kL2]),
+        power(-h.values[kLrPower]),
+        beta(h.values[kBeta]),
+        square_root(h.values[kLrPower] == -0.5f) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    const F a = Capped(s[0] + g * g);
+    const F before = square_root ? Sqrt(s[0]) : Power(s[0], power);
+    const F after = square_root ? Sqrt(a) : Power(a, power);
+    s[0] = a;
+    s[1] = Held(s[1] + (unit * g - (after - before) * w / per_rate));
+    const F excess = Between(-limit, limit, s[1]) - s[1];
+    w = excess / Positive((after + beta) / per_rate + l2);
+  }
+};
+
+struct Momentum {
+  using F = float;
+  static constexpr int kSlots = 1;
+  static constexpr int kMomentum = HyperIndex<Optimizer::kMomentum>("momentum");
+  static constexpr int kUseNesterov = HyperIndex<Optimizer::kMomentum>("use_nesterov");
+  F lr, mu;
+  bool nesterov;
+  OPWRIGHT_RULE explicit Momentum(const Hyper& h)
+      : lr(h.learning_rate), mu(h.values[kMomentum]), nesterov(h.values[kUseNesterov] != 0) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Held(mu * s[0] + g);
+    w -= lr * (nesterov ? Held(mu * s[0] + g) : s[0]);
+  }
+};
+
+struct RmsProp {
+  using F = float;
+  static constexpr int kSlots = 2;
+  static constexpr int kRho = HyperIndex<Optimizer::kRmsProp>("rho");
+  static constexpr int kMomentum = HyperIndex<Optimizer::kRmsProp>("momentum");
+  static constexpr int kEpsilon = HyperIndex<Optimizer::kRmsProp>("epsilon");
+  F lr, rho, mu, epsilon;
+  OPWRIGHT_RULE explicit RmsProp(const Hyper& h)
+      : lr(h.learning_rate),
+        rho(h.values[kRho]),
+        mu(h.values[kMomentum]),
+        epsilon(Epsilon(h.values[kEpsilon])) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Capped(s[0] + (1 - rho) * (Capped(g * g) - s[0]));
+    s[1] = Held(mu * s[1] + lr * g / Sqrt(Positive(s[0] + epsilon)));
+    w -= s[1];
+  }
+};
+
+struct CenteredRmsProp {
+  using F = double;
+  static constexpr int kSlots = 3;
+  static constexpr int kRho = HyperIndex<Optimizer::kCenteredRmsProp>("rho");
+  static constexpr int kMomentum = HyperIndex<Optimizer::kCenteredRmsProp>("momentum");
+  static constexpr int kEpsilon = HyperIndex<Optimizer::kCenteredRmsProp>("epsilon");
+  F lr, rho, mu, epsilon;
+  OPWRIGHT_RULE explicit CenteredRmsProp(const Hyper& h)
+      : lr(h.learning_rate),
+        rho(h.values[kRho]),
+        mu(h.values[kMomentum]),
+        epsilon(h.values[kEpsilon]) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Capped(s[0] + (1 - rho) * (g * g - s[0]));
+    s[2] += (1 - rho) * (g - s[2]);
+    s[1] = Held(mu * s[1] + lr * g / Sqrt(Positive(s[0] - s[2] * s[2] + epsilon)));
+    w -= s[1];
+  }
+};
+
+struct Adadelta {
+  using F = float;
+  static constexpr int kSlots = 2;
+  static constexpr int kRho = HyperIndex<Optimizer::kAdadelta>("rho");
+  static constexpr int kEpsilon = HyperIndex<Optimizer::kAdadelta>("epsilon");
+  F lr, rho, epsilon;
+  OPWRIGHT_RULE explicit Adadelta(const Hyper& h)
+      : lr(h.learning_rate), rho(h.values[kRho]), epsilon(Epsilon(h.values[kEpsilon])) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Capped(rho * s[0] + (1 - rho) * g * g);
+    const F update = Held(Sqrt(s[1] + epsilon) / Sqrt(Positive(s[0] + epsilon)) * g);
+    w -= lr * update;
+    s[1] = Capped(rho * s[1] + (1 - rho) * update * update);
+  }
+};
+
+struct ProximalAdagrad {
+  using F = double;
+  static constexpr int kSlots = 1;
+  static constexpr int kL1 = HyperIndex<Optimizer::kProximalAdagrad>("l1");
+  static constexpr int kL2 = HyperIndex<Optimizer::kProximalAdagrad>("l2");
+  F lr, l1, l2;
+  OPWRIGHT_RULE explicit ProximalAdagrad(const Hyper& h)
+      : lr(h.learning_rate), l1(h.values[kL1]), l2(h.values[kL2]) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    s[0] = Capped(s[0] + g * g);
+    const F rate = lr / Sqrt(Positive(s[0]));
+    const F p = w - rate * g;
+    // Without a gradient ever, the rate is huge and nothing but the penalties would count.
+    const F threshold = s[0] > 0 ? rate * l1 : F(0);
+    const F shrink = s[0] > 0 ? Positive(1 + rate * l2) : F(1);
+    w = Sign(p) * Max(F(0), Abs(p) - threshold) / shrink;
+  }
+};
+
+// The weight is the estimate, the learning rate carries the global step.
+struct FrequencyEstimator {
+  using F = float;
+  static constexpr int kSlots = 1;
+  static constexpr int kTau = HyperIndex<Optimizer::kFrequencyEstimator>("tau");
+  static constexpr int kMaxDelta = HyperIndex<Optimizer::kFrequencyEstimator>("max_delta");
+  static constexpr int kOutlierThreshold =
+      HyperIndex<Optimizer::kFrequencyEstimator>("outlier_threshold");
+  F step, tau, max_delta, outlier;
+  OPWRIGHT_RULE explicit FrequencyEstimator(const Hyper& h)
+      : step(h.learning_rate),
+        tau(h.values[kTau]),
+        max_delta(h.values[kMaxDelta]),
+        outlier(h.values[kOutlierThreshold]) {}
+  OPWRIGHT_RULE void operator()(F, F& w, F* s) const {
+    const F delta = Max(-FLT_MAX, step - s[0]);
+    const F clipped = Min(max_delta, delta);
+    w = delta >= outlier * w ? clipped : w * (1 - tau) + clipped * tau;
+    s[0] = step;
+  }
+};
+
+struct ProximalYogi {
+  using F = double;
+  static constexpr int kSlots = 2;
+  static constexpr int kL1 = HyperIndex<Optimizer::kProximalYogi>("l1");
+  static constexpr int kL2 = HyperIndex<Optimizer::kProximalYogi>("l2");
+  static constexpr int kBeta1 = HyperIndex<Optimizer::kProximalYogi>("beta1");
+  static constexpr int kBeta2 = HyperIndex<Optimizer::kProximalYogi>("beta2");
+  static constexpr int kEpsilon = HyperIndex<Optimizer::kProximalYogi>("epsilon");
+  F lr, l1, l2, beta1, beta2, epsilon;
+  OPWRIGHT_RULE explicit ProximalYogi(const Hyper& h)
+      : lr(h.learning_rate),
+        l1(h.values[kL1]),
+        l2(h.values[kL2]),
+        beta1(h.values[kBeta1]),
+        beta2(h.values[kBeta2]),
+        epsilon(h.values[kEpsilon]) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    const F square = g * g;
+    s[0] = Capped(s[0] + (1 - beta2) * Sign(square - s[0]) * square);
+    s[1] = beta1 * s[1] + (1 - beta1) * g;
+    const F rate = lr / Positive(Sqrt(s[0]) + epsilon);
+    const F p = w - rate * s[1];
+    w = Sign(p) * Max(F(0), Abs(p) - rate * l1) / Positive(1 + rate * l2);
+  }
+};
+
+struct Lion {
+  using F = double;
+  static constexpr int kSlots = 1;
+  static constexpr int kBeta1 = HyperIndex<Optimizer::kLion>("beta1");
+  static constexpr int kBeta2 = HyperIndex<Optimizer::kLion>("beta2");
+  F lr, beta1, beta2;
+  OPWRIGHT_RULE explicit Lion(const Hyper& h)
+      : lr(h.learning_rate), beta1(h.values[kBeta1]), beta2(h.values[kBeta2]) {}
+  OPWRIGHT_RULE void operator()(F g, F& w, F* s) const {
+    w -= lr * Sign(beta1 * s[0] + (1 - beta1) * g);
+    s[0] = beta2 * s[0] + (1 - beta2) * g;
+  }
+};
+
+}  // namespace rules
+
+// Calls `visit(Tag<Rule>())` with the optimizer's rule; false if it has none. What is a
+// switch here is a table of functions or of kernels elsewhere.
+template <class Rule>
+struct Tag {
+  using type = Rule;
+};
+template <class Visit>
+constexpr bool VisitRule(Optimizer optimizer, Visit&& visit) {
+  switch (optimizer) {
+    case Optimizer::kSgd: visit(Tag<rules::Sgd>()); return true;
+    case Optimizer::kAdagrad: visit(Tag<rules::Adagrad>()); return true;
+    case Optimizer::kAdagradMomentum: visit(Tag<rules::AdagradMomentum>()); return true;
+    case Optimizer::kAdam: visit(Tag<rules::Adam>()); return true;
+    case Optimizer::kFtrl: visit(Tag<rules::Ftrl>()); return true;
+    case Optimizer::kMomentum: visit(Tag<rules::Momentum>()); return true;
+    case Optimizer::kRmsProp: visit(Tag<rules::RmsProp>()); return true;
+    case Optimizer::kCenteredRmsProp: visit(Tag<rules::CenteredRmsProp>()); return true;
+    case Optimizer::kAdadelta: visit(Tag<rules::Adadelta>()); return true;
+    case Optimizer::kProximalAdagrad: visit(Tag<rules::ProximalAdagrad>()); return true;
+    case Optimizer::kFrequencyEstimator: visit(Tag<rules::FrequencyEstimator>()); return true;
+    case Optimizer::kProximalYogi: visit(Tag<rules::ProximalYogi>()); return true;
+    case Optimizer::kLion: visit(Tag<rules::Lion>()); return true;
+    default: return false;
+  }
+}
+
+// An update of one element, from the gradient to the weight and its slots.
+template <class Rule>
+struct Step {
+  using F = typename Rule::F;
+
+  OPWRIGHT_RULE explicit Step(const Hyper& h)
+      : rule(h),
+        least_gradient(rules::Held(h.clip_gradient[0])),
+        most_gradient(rules::Held(h.clip_gradient[1])),
+        least_weight(rules::Held(h.clip_weight[0])),
+        most_weight(rules::Held(h.clip_weight[1])),
+        decay(h.decay) {}
+
+  // The gradient may be infinite, as a product of floats can be.
+  OPWRIGHT_RULE void operator()(F gradient, F& w, F* slots) const {
+    w -= decay * w;
+    rule(rules::Between(least_gradient, most_gradient, gradient), w, slots);
+    w = rules::Between(least_weight, most_weight, w);
+  }
+
+  Rule rule;
+  F least_gradient, most_gradient, least_weight, most_weight, decay;
+};
+
+}  // namespace opwright::embedding

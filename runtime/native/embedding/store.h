@@ -1,0 +1,77 @@
+// Where the tables of an engine and their slots are kept and computed with: what a device
+// has to do. The engine decides when.
+//
+// Pointers to numbers are to the store's own memory. A store may queue work and return before
+// it is done, in the order of the calls; ids and gradients may be let go once a call that uses
+// them has returned.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/execution_context.h"
+#include "embedding/batch.h"
+
+namespace opwright::embedding {
+
+// A batch as a store looks it up and updates with it: on a GPU, with a copy of its ids there.
+class PreparedBatch {
+ public:
+  explicit PreparedBatch(std::shared_ptr<const Batch> batch) : batch_(std::move(batch)) {}
+  PreparedBatch(const PreparedBatch&) = delete;
+  PreparedBatch& operator=(const PreparedBatch&) = delete;
+  virtual ~PreparedBatch() = default;
+
+  const Batch& batch() const { return *batch_; }
+
+ private:
+  const std::shared_ptr<const Batch> batch_;
+};
+using PreparedRef = std::shared_ptr<const PreparedBatch>;
+
+// A core's part of a step's update: by feature, the gradient of its output.
+struct CoreGradients {
+  const PreparedBatch* batch;
+  std::vector<const float*> gradients;
+};
+
+class TableStore {
+ public:
+  virtual ~TableStore() = default;
+
+  // Makes room for the tables, all zero. Nothing else is called before, or if it refuses.
+  virtual Status Allocate(const Configuration& configuration) = 0;
+
+  // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, dimension].
+  virtual Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
+                       const float* from) = 0;
+  virtual Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
+                      float* to) = 0;
+
+  // Makes of a batch what the next two take; several may be made at once.
+  virtual StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
+                                        std::shared_ptr<const Batch> batch) = 0;
+
+  // Fills the output of each feature: [samples, dimension]. Several lookups may be made at
+  // once, as nothing else may.
+  virtual Status Lookup(ExecutionContext* exec, const PreparedBatch& batch,
+                        float* const* outputs) = 0;
+
+  // Updates all tables from the gradients of all cores; `rates` has one learning rate a
+  // table. Refused, nothing has changed.
+  virtual Status Update(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
+                        const std::vector<float>& rates) = 0;
+
+  // Refuses what is wrong with the gradients of one core, if that can be said at once.
+  virtual Status CheckGradients(ExecutionContext* exec,
+                                const std::vector<const float*>& gradients) = 0;
+  // Refuses what a device found wrong with an update after that had returned: once, and all
+  // that it knows by now or, with `wait`, after the calls that were made. From any thread.
+  virtual Status CheckUpdates(bool wait) = 0;
+};
+
+std::unique_ptr<TableStore> MakeCpuTableStore();
+
+}  // namespace opwright::embedding

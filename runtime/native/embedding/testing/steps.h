@@ -1,0 +1,334 @@
+// Random configurations and their steps, done by an engine whose cores have threads of their
+// own, and one after the other on rows of doubles.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "embedding/engine.h"
+#include "embedding/testing/elements.h"
+
+namespace opwright::embedding {
+
+inline Configuration DrawConfiguration(Random& random) {
+  Configuration configuration;
+  const int64_t tables = 1 + random.Below(3);
+  for (int64_t t = 0; t < tables; ++t) {
+    TableConfig table;
+    table.name = "table" + std::to_string(t);
+    table.rows = 1 + random.Below(random.Below(2) ? 5 : 3000);
+    table.dimension = 1 + random.Below(random.Below(2) ? 9 : 150);
+    table.optimizer = static_cast<Optimizer>(random.Below(13));
+    table.dynamic_rate = table.optimizer == Optimizer::kFrequencyEstimator;
+    table.hyper = SomeHyper(table.optimizer);
+    table.accumulate = random.Below(3) != 0;
+    table.every_row = table.optimizer == Optimizer::kAdam && random.Below(2);
+    if (random.Below(4) == 0) table.quantization = {true, -1, 1, 17};
+    if (random.Below(3) == 0) table.hyper.decay = 0.01f;
+    configuration.tables.push_back(table);
+  }
+  for (int64_t f = 0; f < tables + random.Below(3); ++f) {
+    FeatureConfig feature;
+    feature.name = "feature" + std::to_string(f);
+    feature.table = f % tables;
+    feature.shape = {1 + random.Below(40)};
+    if (random.Below(3) == 0) feature.shape.push_back(1 + random.Below(4));
+    configuration.features.push_back(feature);
+  }
+  configuration.mode = Mode::kTraining;
+  configuration.cores = 1 + random.Below(3);
+  configuration.pipelined = random.Below(2);
+  EXPECT_OK(Complete(&configuration));  // One tag for all that are dynamic.
+  return configuration;
+}
+
+// Ids in row splits, and what they view.
+struct Input {
+  std::vector<int64_t> splits, ids;
+  std::vector<double> weights;
+
+  Lookups View() const {
+    Lookups lookups;
+    lookups.form = Lookups::Form::kSplits;
+    lookups.where = {splits.data(), true, static_cast<int64_t>(splits.size())};
+    lookups.ids = {ids.data(), true, static_cast<int64_t>(ids.size())};
+    lookups.weights = {weights.data(), true, static_cast<int64_t>(weights.size())};
+    return lookups;
+  }
+};
+
+inline Input DrawInput(Random& random, const Configuration& configuration, int64_t feature) {
+  const FeatureConfig& config = configuration.features[feature];
+  Input input;
+  input.splits.push_back(0);
+  const bool weighted = random.Below(2);
+  for (int64_t s = 0; s < config.samples(); ++s) {
+    for (int64_t i = random.Below(5); i > 0; --i) {
+      input.ids.push_back(random.Below(configuration.tables[config.table].rows));
+      if (weighted) input.weights.push_back(random.Uniform() + 0.75);
+    }
+    input.splits.push_back(static_cast<int64_t>(input.ids.size()));
+  }
+  return input;
+}
+
+// The bags of the batch's next feature.
+inline void AddBags(const Configuration& configuration, int64_t feature, const Input& input,
+                    Combiner combiner, Batch* batch) {
+  batch->features.push_back(Value(MakeBags(configuration, feature, input.View(), combiner)));
+}
+
+// As a batch that is the same.
+inline Batch Clone(const Batch& from) {
+  const auto clone = [](const auto& array, int64_t count) {
+    using T = std::remove_const_t<std::remove_reference_t<decltype(array[0])>>;
+    std::unique_ptr<T[]> made;
+    if (array) {
+      made.reset(new T[count]);
+      std::copy(array.get(), array.get() + count, made.get());
+    }
+    return made;
+  };
+  Batch made;
+  made.mode = from.mode;
+  for (const Bags& bags : from.features) {
+    made.features.emplace_back();
+    Bags& to = made.features.back();
+    to.samples = bags.samples;
+    to.offsets = clone(bags.offsets, bags.samples + 1);
+    to.indices = clone(bags.indices, bags.count());
+    to.per_sample_weights = clone(bags.per_sample_weights, bags.count());
+    to.scales = clone(bags.scales, bags.samples);
+  }
+  return made;
+}
+
+// Every table as rows of doubles would do it, one id after the other.
+class Model {
+ public:
+  explicit Model(const Configuration& configuration) : configuration_(configuration) {
+    for (const TableConfig& table : configuration.tables) {
+      tables_.emplace_back(table.rows * table.dimension * (1 + table.slots()), 0.f);
+    }
+  }
+
+  // A weight or a slot of a row.
+  float* At(int64_t t, int64_t slot, int64_t row) {
+    const TableConfig& table = configuration_.tables[t];
+    return tables_[t].data() + ((slot + 1) * table.rows + row) * table.dimension;
+  }
+
+  std::vector<float> Lookup(int64_t feature, const Bags& bags) {
+    const int64_t t = configuration_.features[feature].table;
+    const TableConfig& table = configuration_.tables[t];
+    std::vector<float> out(bags.samples * table.dimension);
+    for (int64_t s = 0; s < bags.samples; ++s) {
+      for (int64_t k = 0; k < table.dimension; ++k) {
+        double sum = 0;
+        for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
+          double x = At(t, -1, bags.indices[i])[k];
+          if (table.quantization.enabled) x = Quantized(table.quantization, x);
+          sum += (bags.per_sample_weights ? bags.per_sample_weights[i] : 1) * x;
+        }
+        out[s * table.dimension + k] =
+            static_cast<float>(sum * (bags.scales ? bags.scales[s] : 1));
+      }
+    }
+    return out;
+  }
+
+  void Update(const std::vector<const Batch*>& batches,
+              const std::vector<std::vector<std::vector<float>>>& gradients, float step) {
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      const TableConfig& table = configuration_.tables[t];
+      std::map<int64_t, std::vector<std::vector<double>>> by_row;
+      if (table.every_row) {
+        for (int64_t row = 0; row < table.rows; ++row) by_row[row];
+      }
+      for (size_t core = 0; core < batches.size(); ++core) {
+        for (size_t f = 0; f < configuration_.features.size(); ++f) {
+          if (configuration_.features[f].table != static_cast<int64_t>(t)) continue;
+          const Bags& bags = batches[core]->features[f];
+          for (int64_t s = 0; s < bags.samples; ++s) {
+            for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
+              float coefficient = bags.scales ? bags.scales[s] : 1;
+              if (bags.per_sample_weights) coefficient *= bags.per_sample_weights[i];
+              std::vector<double> one(table.dimension);
+              for (int64_t k = 0; k < table.dimension; ++k) {
+                one[k] = static_cast<double>(coefficient) *
+                         gradients[core][f][s * table.dimension + k];
+              }
+              by_row[bags.indices[i]].push_back(one);
+            }
+          }
+        }
+      }
+      Hyper hyper = table.hyper;
+      if (table.dynamic_rate) hyper.learning_rate = step;
+      for (auto& [row, all] : by_row) {
+        if (all.empty()) all.emplace_back(table.dimension, 0.);
+        if (table.accumulate) {
+          for (size_t i = 1; i < all.size(); ++i) {
+            for (int64_t k = 0; k < table.dimension; ++k) all[0][k] += all[i][k];
+          }
+          all.resize(1);
+        }
+        for (const auto& one : all) Apply(t, row, hyper, one);
+      }
+    }
+  }
+
+ private:
+  static double Quantized(const Quantization& q, double x) {
+    const double step = (static_cast<double>(q.upper) - q.lower) / (q.buckets - 1);
+    x = std::min<double>(std::max<double>(x, q.lower), q.upper);
+    return std::floor((x - q.lower) / step + 0.5) * step + q.lower;
+  }
+
+  void Apply(size_t t, int64_t row, const Hyper& hyper, const std::vector<double>& gradient) {
+    const TableConfig& table = configuration_.tables[t];
+    for (int64_t k = 0; k < table.dimension; ++k) {
+      float* element[1 + kMaxSlots];
+      for (int64_t i = 0; i <= table.slots(); ++i) element[i] = At(t, i - 1, row) + k;
+      UpdateElement(table.optimizer, hyper, gradient[k], element);
+    }
+  }
+
+  const Configuration& configuration_;
+  std::vector<std::vector<float>> tables_;
+};
+
+// Steps of a drawn configuration, whose outputs and tables can be read after settle().
+inline void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> store,
+                            const std::function<void()>& settle) {
+  Random random{seed};
+  const Configuration configuration = DrawConfiguration(random);
+  const auto engine = Value(Engine::Create(configuration, std::move(store)));
+  Model model(configuration);
+  for (size_t t = 0; t < configuration.tables.size(); ++t) {
+    const TableConfig& table = configuration.tables[t];
+    for (int64_t slot = -1; slot < table.slots(); ++slot) {
+      std::vector<float> values(table.rows * table.dimension);
+      for (float& value : values) {
+        value = static_cast<float>(slot < 0 ? random.Uniform() : random.Uniform() + 1);
+      }
+      std::copy(values.begin(), values.end(), model.At(t, slot, 0));
+      PoolContext exec(pool);
+      EXPECT_OK(engine->Use(&exec, [&](TableStore* store) {
+        return store->Write(&exec, t, slot, {table.rows, 0, 1}, values.data());
+      }));
+      settle();
+    }
+  }
+  const int64_t steps = 6, cores = configuration.cores;
+  std::vector<std::vector<Batch>> batches(steps);
+  std::vector<std::vector<std::vector<std::vector<float>>>> gradients(steps), outputs(steps);
+  for (int64_t s = 0; s < steps; ++s) {
+    outputs[s].resize(cores);
+    for (int64_t core = 0; core < cores; ++core) {
+      Batch batch;
+      gradients[s].emplace_back();
+      for (size_t f = 0; f < configuration.features.size(); ++f) {
+        const Input input = DrawInput(random, configuration, f);
+        AddBags(configuration, f, input, static_cast<Combiner>(random.Below(3)), &batch);
+        const FeatureConfig& feature = configuration.features[f];
+        gradients[s][core].emplace_back(feature.samples() *
+                                        configuration.tables[feature.table].dimension);
+        for (float& g : gradients[s][core].back()) g = static_cast<float>(random.Uniform());
+      }
+      batches[s].push_back(std::move(batch));
+    }
+  }
+  const auto rate = [](int64_t step) { return 10.f + static_cast<float>(step); };
+  // Each core: one thread enqueues, one looks up and sends, and they know nothing of each
+  // other.
+  std::atomic<bool> good{true};
+  std::vector<std::thread> threads;
+  for (int64_t core = 0; core < cores; ++core) {
+    threads.emplace_back([&, core] {
+      PoolContext exec(pool);
+      for (int64_t s = 0; s < steps; ++s) {
+        engine->Enqueue(&exec, core, Clone(batches[s][core]), [&](Status status) {
+          if (!status.ok()) good = false;
+        });
+      }
+    });
+    threads.emplace_back([&, core] {
+      for (int64_t s = 0; s < steps; ++s) {
+        PoolContext exec(pool);
+        std::promise<Engine::Turn> turn;
+        engine->Receive(&exec, core, [&](Status status, const Engine::Turn& given) {
+          if (!status.ok()) good = false;
+          turn.set_value(given);
+        });
+        const Engine::Turn given = turn.get_future().get();
+        std::vector<float*> out;
+        for (size_t f = 0; f < configuration.features.size(); ++f) {
+          outputs[s][core].emplace_back(gradients[s][core][f].size());
+          out.push_back(outputs[s][core].back().data());
+        }
+        if (!engine->Lookup(&exec, given, out.data()).ok()) good = false;
+        std::vector<const float*> values;
+        for (const auto& one : gradients[s][core]) values.push_back(one.data());
+        if (!engine
+                 ->Send(&exec, core, values, nullptr,
+                        std::vector<float>(configuration.tags, rate(s)))
+                 .ok()) {
+          good = false;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT(good);
+  settle();
+  // The same, in the order that the engine promises.
+  const int64_t lag = configuration.pipelined ? 1 : 0;
+  const auto update = [&](int64_t s) {
+    std::vector<const Batch*> all;
+    for (const Batch& batch : batches[s]) all.push_back(&batch);
+    model.Update(all, gradients[s], rate(s));
+  };
+  for (int64_t s = 0; s < steps; ++s) {
+    if (s > lag) update(s - 1 - lag);
+    for (int64_t core = 0; core < cores; ++core) {
+      for (size_t f = 0; f < configuration.features.size(); ++f) {
+        const std::vector<float> expected = model.Lookup(f, batches[s][core].features[f]);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          const int64_t t = configuration.features[f].table;
+          // A value beside the edge of a bucket may fall on either side.
+          if (configuration.tables[t].quantization.enabled) continue;
+          EXPECT(Near(expected[i], outputs[s][core][f][i]));
+        }
+      }
+    }
+  }
+  for (int64_t s = std::max<int64_t>(0, steps - 1 - lag); s < steps; ++s) {
+    update(s);
+  }
+  for (size_t t = 0; t < configuration.tables.size(); ++t) {
+    const TableConfig& table = configuration.tables[t];
+    if (table.optimizer == Optimizer::kLion) continue;  // Signs of sums that are all but zero.
+    for (int64_t slot = -1; slot < table.slots(); ++slot) {
+      std::vector<float> found(table.rows * table.dimension);
+      PoolContext exec(pool);
+      EXPECT_OK(engine->Use(&exec, [&](TableStore* store) {
+        return store->Read(&exec, t, slot, {table.rows, 0, 1}, found.data());
+      }));
+      settle();
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT(Near(model.At(t, slot, 0)[i], found[i]));
+      }
+    }
+  }
+}
+
+}  // namespace opwright::embedding

@@ -1,0 +1,30 @@
+// Which call an op belongs to, and how calls end: the run of a function or of a session, or
+// what a Python thread does within one step.
+//
+// TensorFlow tells kernels of neither. But each run has a cancellation manager, whose callbacks
+// are called when it fails, is cancelled or is over; and a rendezvous, which a run that fails
+// aborts, whatever the reason, and one that succeeds lets go. Together they say which it was.
+#pragma once
+
+#include "embedding/call.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace opwright::embedding {
+
+// The call of an op; null if it is part of none, as in a dataset's function. The engine of
+// this process hears of its end.
+CallRef CallOf(tensorflow::OpKernelContext* context);
+
+// Finds ends that nobody has told. Ops do so before they look at an engine.
+void FindEndedCalls();
+
+// The call has left nothing in the engine: unless another op of it comes, its end is of no
+// interest.
+void Forget(const CallRef& call);
+
+// A step of the calling thread: ops that it runs eagerly are one call, and functions that it
+// runs fail with the step. Steps nest.
+void BeginStep();
+void EndStep(bool failed);
+
+}  // namespace opwright::embedding

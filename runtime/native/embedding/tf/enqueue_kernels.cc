@@ -1,0 +1,591 @@
+// The ops that enqueue a step's ids: dense, as indices, as row splits, or serialized.
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/checked.h"
+#include "base/tf/device_context.h"
+#include "base/tf/register.h"
+#include "base/tf/status.h"
+#include "embedding/tf/calls.h"
+#include "embedding/tf/system.h"
+#include "embedding/tf/wait.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace opwright::embedding {
+namespace {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpInputList;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::tstring;
+
+Ints IntsOf(const Tensor& tensor) {
+  return {tensor.data(), tensor.dtype() == tensorflow::DT_INT64, tensor.NumElements()};
+}
+Floats FloatsOf(const Tensor& tensor) {
+  return {tensor.data(), tensor.dtype() == tensorflow::DT_DOUBLE, tensor.NumElements()};
+}
+
+absl::Status ReadMode(OpKernelContext* context, Mode configured, Mode* mode) {
+  const Tensor* tensor;
+  TF_RETURN_IF_ERROR(context->input("mode_override", &tensor));
+  if (tensor->NumElements() != 1) {
+    return Invalid("mode_override",
+                   "must be a scalar, has the shape " + tensor->shape().DebugString());
+  }
+  const tstring& name = tensor->flat<tstring>()(0);
+  if (name == "unspecified") {
+    *mode = configured;
+  } else if (name == "train") {
+    *mode = Mode::kTraining;
+  } else if (name == "inference") {
+    *mode = Mode::kInference;
+  } else {
+    return Invalid("mode_override", "must be 'unspecified', 'train' or 'inference', is '" +
+                                        std::string(name) + "'");
+  }
+  if (*mode != Mode::kInference && configured == Mode::kInference) {
+    return Invalid("mode_override",
+                   "the embeddings are configured for inference, and cannot "
+                   "be trained");
+  }
+  return absl::OkStatus();
+}
+
+// Ids by feature, or by input of the legacy form; and what keeps them alive, if they are in
+// no tensor of the op.
+struct Inputs {
+  std::vector<Lookups> list;
+  std::shared_ptr<const void> owner;
+};
+
+// What the ops have in common: which core, which mode, which combiners. The ids of a
+// feature, or of an input of the legacy form, are a subclass's business.
+class EnqueueOp : public AsyncOpKernel {
+ public:
+  explicit EnqueueOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+    ordinal_is_input_ = !context->HasAttr("device_ordinal");
+    if (!ordinal_is_input_) {
+      OP_REQUIRES_OK(context, context->GetAttr("device_ordinal", &device_ordinal_));
+    }
+    std::vector<std::string> combiners;
+    if (context->HasAttr("combiners")) {
+      OP_REQUIRES_OK(context, context->GetAttr("combiners", &combiners));
+    }
+    for (const std::string& name : combiners) {
+      OP_REQUIRES(
+          context, name == "sum" || name == "mean" || name == "sqrtn",
+          Invalid("combiners", "each must be 'sum', 'mean' or 'sqrtn', one is '" + name + "'"));
+      combiners_.push_back(name == "sum"    ? Combiner::kSum
+                           : name == "mean" ? Combiner::kMean
+                                            : Combiner::kSqrtN);
+    }
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    const auto found = System::Get().Find();
+    OP_REQUIRES_OK_ASYNC(context, found.status(), done);
+    const std::shared_ptr<Engine> engine = *found;
+    int64_t core;
+    OP_REQUIRES_OK_ASYNC(context, ReadCore(context, *engine, &core), done);
+    auto batch = std::make_shared<Batch>();
+    OP_REQUIRES_OK_ASYNC(context, ReadBatch(context, engine->configuration(), batch.get()),
+                         done);
+    FindEndedCalls();
+    const CallRef call = CallOf(context);
+    Waiting::Start(context, engine, std::move(done),
+                   [&](ExecutionContext* exec, Waiting::Resume resume) {
+                     return engine->Enqueue(
+                         exec, core, std::move(*batch),
+                         [resume = std::move(resume)](const Status& status) {
+                           resume([status](ExecutionContext*) { return status; });
+                         },
+                         call);
+                   });
+  }
+
+ protected:
+  Combiner CombinerOf(const Configuration& configuration, int64_t feature) const {
+    return combiners_.empty()
+               ? Combiner::kSum
+               : ItemOf(combiners_, ItemOf(configuration.features, feature).table);
+  }
+
+  // Checks what can be told without looking at ids.
+  virtual absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const = 0;
+
+  // By input, where it goes: for the legacy form of ops whose inputs name their tables.
+  virtual absl::Status MakePlacements(const Configuration&, size_t,
+                                      std::vector<Placement>*) const {
+    return absl::OkStatus();
+  }
+  virtual int64_t TableOf(const Configuration& configuration, size_t input) const {
+    return configuration.features[input].table;
+  }
+
+ private:
+  absl::Status ReadCore(OpKernelContext* context, const Engine& engine, int64_t* core) const {
+    *core = device_ordinal_;
+    if (ordinal_is_input_) {
+      const Tensor* ordinal;
+      TF_RETURN_IF_ERROR(context->input("device_ordinal", &ordinal));
+      if (ordinal->NumElements() != 1) {
+        return Invalid("device_ordinal",
+                       "must be a scalar, has the shape " + ordinal->shape().DebugString());
+      }
+      *core = ordinal->flat<int32_t>()(0);
+    }
+    if (*core == -1) *core = CoreOfDevice(context);
+    return ToAbsl(engine.CheckCore(*core));
+  }
+
+  absl::Status ReadBatch(OpKernelContext* context, const Configuration& configuration,
+                         Batch* batch) const {
+    TF_RETURN_IF_ERROR(ReadMode(context, configuration.mode, &batch->mode));
+    if (!combiners_.empty() && combiners_.size() != configuration.tables.size()) {
+      return Invalid("combiners",
+                     absl::StrCat("must be one for each of the ", configuration.tables.size(),
+                                  " tables or none, are ", combiners_.size()));
+    }
+    Inputs read;
+    const std::vector<Lookups>& inputs = read.list;
+    std::vector<Placement> places;
+    try {
+      TF_RETURN_IF_ERROR(ReadInputs(context, &read));
+      TF_RETURN_IF_ERROR(MakePlacements(configuration, inputs.size(), &places));
+      if (places.empty() && inputs.size() != configuration.features.size()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "there must be one input for each of the ", configuration.features.size(),
+            configuration.legacy ? " tables" : " features", " of the configuration, there are ",
+            inputs.size()));
+      }
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError("no memory for the ids of a batch");
+    }
+    batch->features.resize(configuration.features.size());
+    std::vector<Status> statuses(batch->features.size());
+    const auto make = [&](int64_t f) {
+      Status& status = ItemOf(statuses, f);
+      try {
+        StatusOr<Bags> bags = MakeBags(configuration, f, inputs, places);
+        status = bags.status();
+        if (status.ok()) ItemOf(batch->features, f) = *std::move(bags);
+      } catch (const std::bad_alloc&) {
+        status = ResourceExhaustedError(DescribeFeature(configuration, f) +
+                                        ": no memory for its ids");
+      }
+    };
+    // To wake threads costs more than to copy this many ids.
+    constexpr int64_t kFewIds = 100000;
+    Checked ids = 0;
+    for (const Lookups& input : inputs) ids += input.ids.size;
+    const int64_t features = static_cast<int64_t>(batch->features.size());
+    if (ids.AtMost(kFewIds)) {
+      for (int64_t f = 0; f < features; ++f) make(f);
+    } else {
+      DeviceContext(context).For(features, make);
+    }
+    for (const Status& status : statuses) {
+      if (!status.ok()) return ToAbsl(status);
+    }
+    return absl::OkStatus();
+  }
+
+  StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
+                          const std::vector<Lookups>& inputs,
+                          const std::vector<Placement>& places) const {
+    const Combiner combiner = CombinerOf(configuration, feature);
+    if (places.empty()) {
+      return embedding::MakeBags(configuration, feature, ItemOf(inputs, feature), combiner);
+    }
+    std::vector<Lookups> own;
+    std::vector<Placement> own_places;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (TableOf(configuration, i) != ItemOf(configuration.features, feature).table) continue;
+      own.push_back(inputs[i]);
+      own_places.push_back(places[i]);
+    }
+    return embedding::MakeBags(configuration, feature, own, own_places, combiner);
+  }
+
+  bool ordinal_is_input_ = false;
+  int64_t device_ordinal_ = -1;
+  std::vector<Combiner> combiners_;
+};
+
+// One int32 vector a feature: one id a sample.
+class EnqueueIntegerOp : public EnqueueOp {
+ public:
+  using EnqueueOp::EnqueueOp;
+
+ protected:
+  absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
+    OpInputList batch;
+    TF_RETURN_IF_ERROR(context->input_list("batch", &batch));
+    for (const Tensor& ids : batch) {
+      inputs->list.emplace_back();
+      inputs->list.back().ids = IntsOf(ids);
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Three lists: where ids belong, ids, weights.
+class EnqueueTripleOp : public EnqueueOp {
+ public:
+  EnqueueTripleOp(OpKernelConstruction* context, const char* where)
+      : EnqueueOp(context), where_(where) {}
+
+ protected:
+  // The form of an input, from the tensor that says where its ids belong.
+  virtual absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+                                Lookups* input) const = 0;
+
+  absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
+    OpInputList where, ids, weights;
+    TF_RETURN_IF_ERROR(context->input_list(where_, &where));
+    TF_RETURN_IF_ERROR(context->input_list("embedding_indices", &ids));
+    TF_RETURN_IF_ERROR(context->input_list("aggregation_weights", &weights));
+    for (int i = 0; i < ids.size(); ++i) {
+      TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
+      TF_RETURN_IF_ERROR(CheckVector("aggregation_weights", i, weights[i]));
+      Lookups input;
+      input.where = IntsOf(where[i]);
+      input.ids = IntsOf(ids[i]);
+      input.weights = FloatsOf(weights[i]);
+      TF_RETURN_IF_ERROR(ReadForm(absl::StrCat(where_, "[", i, "]"), where[i], ids[i], &input));
+      inputs->list.push_back(input);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckVector(const char* name, int i, const Tensor& tensor) {
+    if (tensor.dims() == 1) return absl::OkStatus();
+    return Invalid(absl::StrCat(name, "[", i, "]"),
+                   "must be of rank 1, has the shape " + tensor.shape().DebugString());
+  }
+
+  // A vector of samples, one for each id.
+  static absl::Status ReadSamples(const std::string& name, const Tensor& where,
+                                  const Tensor& ids, Lookups* input) {
+    input->form = Lookups::Form::kSamples;
+    if (where.NumElements() == ids.NumElements()) return absl::OkStatus();
+    return Invalid(name, absl::StrCat("must be as many as ids, ", ids.NumElements(), ", are ",
+                                      where.NumElements()));
+  }
+
+  static absl::Status ReadIndices(const std::string& name, const Tensor& where,
+                                  const Tensor& ids, Lookups* input) {
+    input->form = Lookups::Form::kIndices;
+    input->rank = where.dim_size(1);
+    if (where.dim_size(0) == ids.NumElements()) return absl::OkStatus();
+    return Invalid(name, absl::StrCat("must have one row for each of the ", ids.NumElements(),
+                                      " ids, has the shape ", where.shape().DebugString()));
+  }
+
+ private:
+  const char* const where_;
+};
+
+class EnqueueSparseOp : public EnqueueTripleOp {
+ public:
+  explicit EnqueueSparseOp(OpKernelConstruction* context)
+      : EnqueueTripleOp(context, "sample_indices") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+                        Lookups* input) const override {
+    if (where.dims() == 1) return ReadSamples(name, where, ids, input);
+    return Invalid(name, "must be of rank 1, has the shape " + where.shape().DebugString());
+  }
+};
+
+// Dense, sparse and ragged tensors, told apart by shape.
+class EnqueueArbitraryOp : public EnqueueTripleOp {
+ public:
+  explicit EnqueueArbitraryOp(OpKernelConstruction* context)
+      : EnqueueTripleOp(context, "sample_indices_or_row_splits") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+                        Lookups* input) const override {
+    if (where.dims() == 2) return ReadIndices(name, where, ids, input);
+    if (where.dims() != 1) {
+      return Invalid(name,
+                     "must be of rank 1 or 2, has the shape " + where.shape().DebugString());
+    }
+    input->form = where.NumElements() == 0 ? Lookups::Form::kDense : Lookups::Form::kSplits;
+    if (input->form == Lookups::Form::kDense && input->weights.size != 0) {
+      return Invalid(name, "a dense input takes no weights");
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Inputs that name their tables: in the legacy form, features of a table lie side by side.
+class EnqueueByTableOp : public EnqueueTripleOp {
+ public:
+  EnqueueByTableOp(OpKernelConstruction* context, const char* where)
+      : EnqueueTripleOp(context, where) {
+    OP_REQUIRES_OK(context, context->GetAttr("table_ids", &table_ids_));
+    OP_REQUIRES_OK(context, context->GetAttr("max_sequence_lengths", &lengths_));
+    OP_REQUIRES_OK(context, context->GetAttr("num_features", &counts_));
+    int n;
+    OP_REQUIRES_OK(context, context->GetAttr("N", &n));
+    const size_t inputs = static_cast<size_t>(n);
+    OP_REQUIRES(context, table_ids_.size() == inputs,
+                Invalid("table_ids", absl::StrCat("must be one for each of the ", inputs,
+                                                  " inputs, are ", table_ids_.size())));
+    OP_REQUIRES(context, lengths_.empty() || lengths_.size() == inputs,
+                Invalid("max_sequence_lengths",
+                        absl::StrCat("must be one for each of the ", inputs,
+                                     " inputs or none, are ", lengths_.size())));
+    OP_REQUIRES(context, counts_.empty() || counts_.size() == inputs,
+                Invalid("num_features", absl::StrCat("must be one for each of the ", inputs,
+                                                     " inputs or none, are ", counts_.size())));
+    for (size_t i = 0; i < inputs; ++i) {
+      OP_REQUIRES(context, lengths_.empty() || lengths_[i] >= 0,
+                  Invalid("max_sequence_lengths",
+                          absl::StrCat("must not be negative, one is ", lengths_[i])));
+      OP_REQUIRES(
+          context, counts_.empty() || counts_[i] > 0,
+          Invalid("num_features", absl::StrCat("must be positive, one is ", counts_[i])));
+      OP_REQUIRES(context,
+                  lengths_.empty() || counts_.empty() || lengths_[i] == 0 || counts_[i] == 1,
+                  Invalid("num_features", "must be 1 for a sequence"));
+    }
+  }
+
+ protected:
+  int64_t TableOf(const Configuration&, size_t input) const override {
+    return table_ids_[input];
+  }
+
+  absl::Status MakePlacements(const Configuration& configuration, size_t inputs,
+                              std::vector<Placement>* places) const override {
+    const int64_t tables = static_cast<int64_t>(configuration.tables.size());
+    std::vector<int64_t> used(configuration.tables.size());
+    for (size_t i = 0; i < inputs; ++i) {
+      const int64_t table = table_ids_[i];
+      if (table < 0 || table >= tables) {
+        return Invalid("table_ids",
+                       absl::StrCat("each must be in [0, ", tables, "), one is ", table));
+      }
+      if (!configuration.legacy) {
+        TF_RETURN_IF_ERROR(CheckFeature(configuration, i));
+        continue;
+      }
+      Placement place;
+      place.sequence = lengths_.empty() ? 0 : lengths_[i];
+      place.count = counts_.empty() ? 1 : counts_[i];
+      int64_t& taken = ItemOf(used, table);
+      place.stride = ItemOf(configuration.tables, table).features;
+      place.first = taken;
+      // Never above the table's own number: so nothing computed from these can overflow.
+      const int64_t own = place.sequence > 0 ? place.sequence : place.count;
+      if (own > place.stride - taken) {
+        return Invalid(place.sequence > 0 ? "max_sequence_lengths" : "num_features",
+                       absl::StrCat("input ", i, " makes ", own, " features of ",
+                                    Describe(configuration, table), " after ", taken,
+                                    ", more than its num_features, ", place.stride));
+      }
+      taken += own;
+      places->push_back(place);
+    }
+    if (!configuration.legacy) return absl::OkStatus();
+    for (size_t t = 0; t < used.size(); ++t) {
+      if (used[t] == configuration.tables[t].features) continue;
+      return Invalid(
+          "table_ids",
+          absl::StrCat("the inputs of ", Describe(configuration, static_cast<int64_t>(t)),
+                       " make ", used[t], " features, its num_features is ",
+                       configuration.tables[t].features));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Where features are described, the inputs are in their order.
+  absl::Status CheckFeature(const Configuration& configuration, size_t input) const {
+    if (input >= configuration.features.size()) return absl::OkStatus();  // Told elsewhere.
+    const FeatureConfig& feature = configuration.features[input];
+    if (feature.table != table_ids_[input]) {
+      return Invalid(
+          "table_ids",
+          absl::StrCat("input ", input, " is ",
+                       DescribeFeature(configuration, static_cast<int64_t>(input)),
+                       ", and must be looked up there, not in table ", table_ids_[input]));
+    }
+    const int64_t length = lengths_.empty() ? 0 : lengths_[input];
+    if (length != 0 && (feature.shape.size() < 2 || feature.shape.back() != length)) {
+      return Invalid("max_sequence_lengths",
+                     absl::StrCat("the input_shape of ",
+                                  DescribeFeature(configuration, static_cast<int64_t>(input)),
+                                  " must end in the length of its sequences, ", length));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<int64_t> table_ids_, lengths_, counts_;
+};
+
+class EnqueueSparseTensorOp : public EnqueueByTableOp {
+ public:
+  explicit EnqueueSparseTensorOp(OpKernelConstruction* context)
+      : EnqueueByTableOp(context, "sample_indices") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+                        Lookups* input) const override {
+    if (where.dims() == 1) return ReadSamples(name, where, ids, input);
+    if (where.dims() == 2) return ReadIndices(name, where, ids, input);
+    return Invalid(name,
+                   "must be of rank 1 or 2, has the shape " + where.shape().DebugString());
+  }
+};
+
+class EnqueueRaggedTensorOp : public EnqueueByTableOp {
+ public:
+  explicit EnqueueRaggedTensorOp(OpKernelConstruction* context)
+      : EnqueueByTableOp(context, "sample_splits") {}
+
+ protected:
+  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor&,
+                        Lookups* input) const override {
+    input->form = Lookups::Form::kSplits;
+    if (where.dims() == 1) return absl::OkStatus();
+    return Invalid(name, "must be of rank 1, has the shape " + where.shape().DebugString());
+  }
+};
+
+// One vector of strings a feature; each string is one sample, a SparseFeatures message as
+// SyntaxNet's sparse.proto has it: field 1 are ids (uint64), field 2 weights (float), and
+// no weights mean ones.
+class EnqueueSerializedOp : public EnqueueOp {
+ public:
+  using EnqueueOp::EnqueueOp;
+
+ protected:
+  absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
+    OpInputList batch;
+    TF_RETURN_IF_ERROR(context->input_list("batch", &batch));
+    auto parsed = std::make_shared<std::vector<Parsed>>(static_cast<size_t>(batch.size()));
+    for (int i = 0; i < batch.size(); ++i) {
+      Parsed& input = ItemOf(*parsed, i);
+      input.splits.push_back(0);
+      const auto strings = batch[i].flat<tstring>();
+      for (int64_t s = 0; s < strings.size(); ++s) {
+        if (!Parse(strings(s), &input)) {
+          return Invalid(absl::StrCat("batch[", i, "]"),
+                         absl::StrCat("string ", s,
+                                      " is no SparseFeatures message with as "
+                                      "many weights as ids or none"));
+        }
+      }
+      Lookups lookups;
+      lookups.form = Lookups::Form::kSplits;
+      lookups.where = {input.splits.data(), true, static_cast<int64_t>(input.splits.size())};
+      lookups.ids = {input.ids.data(), true, static_cast<int64_t>(input.ids.size())};
+      lookups.weights = {input.weights.data(), false,
+                         static_cast<int64_t>(input.weights.size())};
+      inputs->list.push_back(lookups);
+    }
+    inputs->owner = std::move(parsed);
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Parsed {
+    std::vector<int64_t> splits, ids;
+    std::vector<float> weights;
+  };
+
+  static bool Parse(const tstring& bytes, Parsed* to) {
+    using Wire = google::protobuf::internal::WireFormatLite;
+    int length;
+    if (!Narrow(bytes.size(), &length)) return false;
+    google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                              length);
+    size_t weights = 0;
+    const size_t first = to->ids.size();
+    const auto id = [&] {
+      uint64_t value;
+      if (!in.ReadVarint64(&value)) return false;
+      to->ids.push_back(static_cast<int64_t>(value));
+      return true;
+    };
+    const auto weight = [&] {
+      uint32_t bits;
+      if (!in.ReadLittleEndian32(&bits)) return false;
+      to->weights.push_back(Wire::DecodeFloat(bits));
+      ++weights;
+      return true;
+    };
+    const auto packed = [&](const auto& one) {
+      uint32_t given;
+      int size;
+      if (!in.ReadVarint32(&given) || !Narrow(given, &size)) return false;
+      if (size > in.BytesUntilLimit()) return false;  // A list may not end after its message.
+      const auto limit = in.PushLimit(size);
+      while (in.BytesUntilLimit() > 0) {
+        if (!one()) return false;
+      }
+      in.PopLimit(limit);
+      return true;
+    };
+    while (const uint32_t tag = in.ReadTag()) {
+      const int field = Wire::GetTagFieldNumber(tag);
+      const auto type = Wire::GetTagWireType(tag);
+      const bool list = type == Wire::WIRETYPE_LENGTH_DELIMITED;
+      const bool good = field == 1 && list                            ? packed(id)
+                        : field == 1 && type == Wire::WIRETYPE_VARINT ? id()
+                        : field == 2 && list                          ? packed(weight)
+                        : field == 2 && type == Wire::WIRETYPE_FIXED32
+                            ? weight()
+                            : Wire::SkipField(&in, tag);
+      if (!good) return false;
+    }
+    if (!in.ConsumedEntireMessage()) return false;
+    const size_t ids = to->ids.size() - first;
+    if (weights != 0 && weights != ids) return false;
+    if (weights == 0 && !to->weights.empty()) to->weights.resize(to->ids.size(), 1);
+    if (weights != 0 && to->weights.size() != to->ids.size()) {
+      // Samples before this one had none: theirs are ones.
+      to->weights.insert(to->weights.begin(), to->ids.size() - to->weights.size(), 1);
+    }
+    to->splits.push_back(static_cast<int64_t>(to->ids.size()));
+    return true;
+  }
+};
+
+// Ids are checked on the host, wherever they are looked up.
+#define BATCH .HostMemory("batch").HostMemory("mode_override")
+#define TRIPLE(WHERE)                    \
+  .HostMemory(WHERE)                     \
+      .HostMemory("embedding_indices")   \
+      .HostMemory("aggregation_weights") \
+      .HostMemory("mode_override")
+#define SPLITS TRIPLE("sample_indices_or_row_splits")
+#define ORDINAL .HostMemory("device_ordinal")
+
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingIntegerBatch", BATCH, EnqueueIntegerOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingBatch", BATCH, EnqueueSerializedOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingSparseBatch", TRIPLE("sample_indices"), EnqueueSparseOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingArbitraryTensorBatch", SPLITS, EnqueueArbitraryOp);
+OPWRIGHT_REGISTER("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", SPLITS ORDINAL,
+                  EnqueueArbitraryOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingSparseTensorBatch", TRIPLE("sample_indices"),
+                  EnqueueSparseTensorOp);
+OPWRIGHT_REGISTER("EnqueueTPUEmbeddingRaggedTensorBatch", TRIPLE("sample_splits"),
+                  EnqueueRaggedTensorOp);
+OPWRIGHT_REGISTER("DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
+                  TRIPLE("sample_splits") ORDINAL, EnqueueRaggedTensorOp);
+
+}  // namespace
+}  // namespace opwright::embedding

@@ -1,0 +1,361 @@
+// Loading and retrieving tables: one table of a given optimizer, or all of them.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/tf/device_context.h"
+#include "base/tf/register.h"
+#include "base/tf/status.h"
+#include "embedding/tf/device.h"
+#include "embedding/tf/system.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace opwright::embedding {
+namespace {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpOutputList;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// Which rows an op is about.
+class StateOp : public ConfiguredOp<OpKernel> {
+ public:
+  explicit StateOp(OpKernelConstruction* context) : ConfiguredOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("num_shards", &shards_));
+    OP_REQUIRES_OK(context, context->GetAttr("shard_id", &shard_));
+    OP_REQUIRES(context, shards_ > 0,
+                Invalid("num_shards", absl::StrCat("must be positive, is ", shards_)));
+    OP_REQUIRES(
+        context, shard_ >= 0 && shard_ < shards_,
+        Invalid("shard_id", absl::StrCat("must be in [0, ", shards_, "), is ", shard_)));
+  }
+
+ protected:
+  Shard RowsOf(const Configuration& configuration, int64_t table) const {
+    return ShardOf(configuration.tables[table].rows, shards_, shard_,
+                   configuration.shard_by_remainder);
+  }
+
+  absl::Status CheckShape(const std::string& argument, const Configuration& configuration,
+                          int64_t table, const Tensor& tensor) const {
+    const TensorShape shape(
+        {RowsOf(configuration, table).count, configuration.tables[table].dimension});
+    if (tensor.shape() == shape) return absl::OkStatus();
+    return Invalid(argument,
+                   absl::StrCat("shard ", shard_, " of ", shards_, " of ",
+                                Describe(configuration, table), " must have the shape ",
+                                shape.DebugString(), ", has ", tensor.shape().DebugString()));
+  }
+
+  // Whether values, [rows, dimension] of a shard of a table or empty, may be loaded.
+  Status CheckValues(OpKernelContext* context, DeviceContext* exec,
+                     const Configuration& configuration, int64_t table, Range range,
+                     const Tensor& tensor, const std::string& argument) const {
+    const auto scanned =
+        FindOutside(context, exec, range, tensor.NumElements(), tensor.flat<float>().data());
+    OPWRIGHT_RETURN_IF_ERROR(scanned.status());
+    const std::optional<Outside>& found = *scanned;
+    if (!found) return {};
+    const int64_t dimension = configuration.tables[table].dimension;
+    const Shard rows = RowsOf(configuration, table);
+    return InvalidArgumentError(
+        absl::StrCat(argument, ": ", Describe(configuration, table), " must be ", Words(range),
+                     " throughout, row ", rows.first + found->at / dimension * rows.step,
+                     ", column ", found->at % dimension, " is ", Number(found->value)));
+  }
+
+ private:
+  int64_t shards_, shard_;
+};
+
+// Load and Retrieve of one optimizer: the op's name says which, its arguments are the
+// parameters and that optimizer's slots.
+class OneTableOp : public StateOp {
+ public:
+  explicit OneTableOp(OpKernelConstruction* context) : StateOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("table_id", &table_));
+    OP_REQUIRES_OK(context, context->GetAttr("table_name", &name_));
+    OP_REQUIRES(context, (table_ >= 0) != !name_.empty(),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "exactly one of table_id and table_name must be given, they are ", table_,
+                    " and '", name_, "'")));
+    for (int i = 0; i < kOptimizers; ++i) {
+      const OptimizerFacts& facts = kFacts[i];
+      if (facts.op_name &&
+          absl::EndsWith(type_string(),
+                         absl::StrCat("TPUEmbedding", facts.op_name, "Parameters"))) {
+        facts_ = &facts;
+      }
+    }
+    OP_REQUIRES(context, facts_, absl::InternalError("no optimizer of this name"));
+  }
+
+ protected:
+  // The table, which must have this op's optimizer.
+  absl::Status FindTable(const Configuration& configuration, int64_t* found) const {
+    const int64_t count = static_cast<int64_t>(configuration.tables.size());
+    *found = table_;
+    if (!name_.empty()) {
+      for (*found = 0; *found < count; ++*found) {
+        if (configuration.tables[*found].name == name_) break;
+      }
+      if (*found == count) return Invalid("table_name", "no table is called '" + name_ + "'");
+    }
+    if (*found >= count) {
+      return Invalid("table_id", absl::StrCat("must be in [0, ", count, "), is ", *found));
+    }
+    const TableConfig& table = configuration.tables[*found];
+    if (table.optimizer != facts_->optimizer) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Describe(configuration, *found), " has the optimizer ",
+                       FactsOf(table.optimizer).field, ", this op is for ", facts_->field));
+    }
+    return absl::OkStatus();
+  }
+
+  const OptimizerFacts& facts() const { return *facts_; }
+
+ private:
+  int64_t table_;
+  std::string name_;
+  const OptimizerFacts* facts_ = nullptr;
+};
+
+class LoadOp : public OneTableOp {
+ public:
+  using OneTableOp::OneTableOp;
+
+  void Compute(OpKernelContext* context) override {
+    const auto found = System::Get().FindHere(context, config_);
+    OP_REQUIRES_OK(context, found.status());
+    const std::shared_ptr<Engine> engine = *found;
+    const Configuration& configuration = engine->configuration();
+    int64_t table;
+    OP_REQUIRES_OK(context, FindTable(configuration, &table));
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      OP_REQUIRES_OK(context, CheckShape(i == 0 ? "parameters" : facts().slots[i - 1].name,
+                                         configuration, table, context->input(i)));
+    }
+    DeviceContext exec(context);
+    OP_REQUIRES_OK(
+        context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+          for (int i = 0; i < context->num_inputs(); ++i) {
+            OPWRIGHT_RETURN_IF_ERROR(CheckValues(
+                context, &exec, configuration, table, facts().range(i - 1), context->input(i),
+                i == 0 ? "parameters" : facts().slots[i - 1].name));
+          }
+          for (int i = 0; i < context->num_inputs(); ++i) {
+            OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, table, i - 1,
+                                                  RowsOf(configuration, table),
+                                                  context->input(i).flat<float>().data()));
+          }
+          return {};
+        })));
+  }
+};
+
+class RetrieveOp : public OneTableOp {
+ public:
+  using OneTableOp::OneTableOp;
+
+  void Compute(OpKernelContext* context) override {
+    const auto found = System::Get().FindHere(context, config_);
+    OP_REQUIRES_OK(context, found.status());
+    const std::shared_ptr<Engine> engine = *found;
+    const Configuration& configuration = engine->configuration();
+    int64_t table;
+    OP_REQUIRES_OK(context, FindTable(configuration, &table));
+    const Shard rows = RowsOf(configuration, table);
+    std::vector<float*> outputs(context->num_outputs());
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      Tensor* output;
+      OP_REQUIRES_OK(
+          context,
+          context->allocate_output(
+              i, TensorShape({rows.count, configuration.tables[table].dimension}), &output));
+      outputs[i] = output->flat<float>().data();
+    }
+    DeviceContext exec(context);
+    OP_REQUIRES_OK(context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+                     for (size_t i = 0; i < outputs.size(); ++i) {
+                       OPWRIGHT_RETURN_IF_ERROR(store->Read(
+                           &exec, table, static_cast<int64_t>(i) - 1, rows, outputs[i]));
+                     }
+                     return {};
+                   })));
+  }
+};
+
+// What LoadAll and RetrieveAll call `auxiliary` 1 to 7 of a table: its slots, then the
+// gradient accumulators where there are some. Ours are always clear between steps.
+std::string AuxiliaryName(int i) { return absl::StrCat("auxiliary", i); }
+std::string ArgumentName(int i, int table) {
+  return absl::StrCat(i == 0 ? "parameters" : AuxiliaryName(i), "[", table, "]");
+}
+class AllTablesOp : public StateOp {
+ public:
+  using StateOp::StateOp;
+
+ protected:
+  absl::Status CheckTables(const Configuration& configuration, int64_t count) const {
+    const int64_t tables = static_cast<int64_t>(configuration.tables.size());
+    if (count == tables) return absl::OkStatus();
+    return Invalid("NumTables", absl::StrCat("must be the number of the configuration's "
+                                             "tables, ",
+                                             tables, ", is ", count));
+  }
+};
+
+class LoadAllOp : public AllTablesOp {
+ public:
+  using AllTablesOp::AllTablesOp;
+
+  void Compute(OpKernelContext* context) override {
+    const auto found = System::Get().FindHere(context, config_);
+    OP_REQUIRES_OK(context, found.status());
+    const std::shared_ptr<Engine> engine = *found;
+    const Configuration& configuration = engine->configuration();
+    OpInputList lists[1 + kMaxSlots];
+    OP_REQUIRES_OK(context, context->input_list("parameters", &lists[0]));
+    OP_REQUIRES_OK(context, CheckTables(configuration, lists[0].size()));
+    for (int i = 1; i <= kMaxSlots; ++i) {
+      OP_REQUIRES_OK(context, context->input_list(AuxiliaryName(i), &lists[i]));
+    }
+    for (int t = 0; t < lists[0].size(); ++t) {
+      OP_REQUIRES_OK(context, Check(configuration, t, lists));
+    }
+    DeviceContext exec(context);
+    OP_REQUIRES_OK(
+        context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+          for (int t = 0; t < lists[0].size(); ++t) {
+            OPWRIGHT_RETURN_IF_ERROR(CheckTable(context, &exec, configuration, t, lists));
+          }
+          for (int t = 0; t < lists[0].size(); ++t) {
+            for (int i = 0; i <= configuration.tables[t].slots(); ++i) {
+              OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, t, i - 1, RowsOf(configuration, t),
+                                                    lists[i][t].flat<float>().data()));
+            }
+          }
+          return {};
+        })));
+  }
+
+ private:
+  absl::Status Check(const Configuration& configuration, int t,
+                     const OpInputList* lists) const {
+    const TableConfig& table = configuration.tables[t];
+    for (int i = 0; i <= kMaxSlots; ++i) {
+      const Tensor& tensor = lists[i][t];
+      const std::string argument = ArgumentName(i, t);
+      if (i <= table.slots()) {
+        TF_RETURN_IF_ERROR(CheckShape(argument, configuration, t, tensor));
+        continue;
+      }
+      if (tensor.NumElements() == 0) continue;
+      if (i == table.slots() + 1 && table.accumulate) {
+        TF_RETURN_IF_ERROR(CheckShape(argument, configuration, t, tensor));
+        continue;
+      }
+      return Invalid(argument, absl::StrCat(Describe(configuration, t), " has no more than ",
+                                            table.slots(),
+                                            " slots, and this must be empty; "
+                                            "it has the shape ",
+                                            tensor.shape().DebugString()));
+    }
+    return absl::OkStatus();
+  }
+
+  // The weights, the slots and, where there are some, the gradient accumulators.
+  Status CheckTable(OpKernelContext* context, DeviceContext* exec,
+                    const Configuration& configuration, int t, const OpInputList* lists) const {
+    const TableConfig& table = configuration.tables[t];
+    const int64_t slots = table.slots();
+    const int64_t last = std::min<int64_t>(slots + (table.accumulate ? 1 : 0), kMaxSlots);
+    for (int i = 0; i <= last; ++i) {
+      const Range range = i > slots ? Range::kClear : FactsOf(table.optimizer).range(i - 1);
+      OPWRIGHT_RETURN_IF_ERROR(
+          CheckValues(context, exec, configuration, t, range, lists[i][t],
+                      ArgumentName(i, t) + (i > slots ? ", gradient accumulators" : "")));
+    }
+    return {};
+  }
+};
+
+class RetrieveAllOp : public AllTablesOp {
+ public:
+  using AllTablesOp::AllTablesOp;
+
+  void Compute(OpKernelContext* context) override {
+    const auto found = System::Get().FindHere(context, config_);
+    OP_REQUIRES_OK(context, found.status());
+    const std::shared_ptr<Engine> engine = *found;
+    const Configuration& configuration = engine->configuration();
+    OpOutputList lists[1 + kMaxSlots];
+    OP_REQUIRES_OK(context, context->output_list("parameters", &lists[0]));
+    OP_REQUIRES_OK(context, CheckTables(configuration, lists[0].size()));
+    for (int i = 1; i <= kMaxSlots; ++i) {
+      OP_REQUIRES_OK(context, context->output_list(AuxiliaryName(i), &lists[i]));
+    }
+    std::vector<std::vector<float*>> outputs(lists[0].size());
+    std::vector<Tensor*> accumulators;
+    for (int t = 0; t < lists[0].size(); ++t) {
+      const TableConfig& table = configuration.tables[t];
+      const TensorShape shape({RowsOf(configuration, t).count, table.dimension});
+      for (int i = 0; i <= kMaxSlots; ++i) {
+        const bool state = i <= table.slots();
+        const bool accumulator = i == table.slots() + 1 && table.accumulate;
+        Tensor* output;
+        OP_REQUIRES_OK(
+            context,
+            lists[i].allocate(t, state || accumulator ? shape : TensorShape({0, 0}), &output));
+        if (state) outputs[t].push_back(output->flat<float>().data());
+        if (accumulator) accumulators.push_back(output);
+      }
+    }
+    DeviceContext exec(context);
+    OP_REQUIRES_OK(context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+                     for (size_t t = 0; t < outputs.size(); ++t) {
+                       for (size_t i = 0; i < outputs[t].size(); ++i) {
+                         OPWRIGHT_RETURN_IF_ERROR(store->Read(
+                             &exec, static_cast<int64_t>(t), static_cast<int64_t>(i) - 1,
+                             RowsOf(configuration, static_cast<int64_t>(t)), outputs[t][i]));
+                       }
+                     }
+                     for (Tensor* const one : accumulators) {
+                       OPWRIGHT_RETURN_IF_ERROR(FillWithBits(
+                           context, kClearBits, one->NumElements(), one->flat<float>().data()));
+                     }
+                     return {};
+                   })));
+  }
+};
+
+#define REGISTER_OPTIMIZER(NAME)                                     \
+  OPWRIGHT_REGISTER("LoadTPUEmbedding" NAME "Parameters", , LoadOp); \
+  OPWRIGHT_REGISTER("RetrieveTPUEmbedding" NAME "Parameters", , RetrieveOp)
+
+REGISTER_OPTIMIZER("ADAM");
+REGISTER_OPTIMIZER("Adadelta");
+REGISTER_OPTIMIZER("Adagrad");
+REGISTER_OPTIMIZER("AdagradMomentum");
+REGISTER_OPTIMIZER("CenteredRMSProp");
+REGISTER_OPTIMIZER("FTRL");
+REGISTER_OPTIMIZER("FrequencyEstimator");
+REGISTER_OPTIMIZER("MDLAdagradLight");
+REGISTER_OPTIMIZER("Momentum");
+REGISTER_OPTIMIZER("ProximalAdagrad");
+REGISTER_OPTIMIZER("ProximalYogi");
+REGISTER_OPTIMIZER("RMSProp");
+REGISTER_OPTIMIZER("StochasticGradientDescent");
+OPWRIGHT_REGISTER("LoadAllTPUEmbeddingParameters", , LoadAllOp);
+OPWRIGHT_REGISTER("RetrieveAllTPUEmbeddingParameters", , RetrieveAllOp);
+
+}  // namespace
+}  // namespace opwright::embedding

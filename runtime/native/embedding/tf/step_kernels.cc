@@ -1,0 +1,133 @@
+// RecvTPUEmbeddingActivations, SendTPUEmbeddingGradients, TPUEmbeddingActivations.
+#include <memory>
+#include <vector>
+
+#include "base/tf/device_context.h"
+#include "base/tf/register.h"
+#include "base/tf/status.h"
+#include "embedding/tf/calls.h"
+#include "embedding/tf/system.h"
+#include "embedding/tf/wait.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace opwright::embedding {
+namespace {
+
+using tensorflow::AsyncOpKernel;
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+absl::Status ShapeOf(const Configuration& configuration, int64_t feature, TensorShape* shape) {
+  const FeatureConfig& config = configuration.features[static_cast<size_t>(feature)];
+  std::vector<int64_t> sizes = config.shape;
+  sizes.push_back(configuration.tables[static_cast<size_t>(config.table)].dimension);
+  return TensorShape::BuildTensorShape(sizes, shape);
+}
+
+absl::Status CheckCount(const char* name, int64_t count, const Configuration& configuration) {
+  const int64_t features = static_cast<int64_t>(configuration.features.size());
+  if (count == features) return absl::OkStatus();
+  return Invalid(name, "must be the number of the configuration's " +
+                           std::string(configuration.legacy ? "tables, " : "features, ") +
+                           std::to_string(features) + ", is " + std::to_string(count));
+}
+
+class RecvOp : public ConfiguredOp<AsyncOpKernel> {
+ public:
+  using ConfiguredOp::ConfiguredOp;
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    const auto found = System::Get().FindHere(context, config_);
+    OP_REQUIRES_OK_ASYNC(context, found.status(), done);
+    const std::shared_ptr<Engine> engine = *found;
+    const Configuration& configuration = engine->configuration();
+    OP_REQUIRES_OK_ASYNC(
+        context, CheckCount("num_outputs", context->num_outputs(), configuration), done);
+    const int64_t core = CoreOfDevice(context);
+    OP_REQUIRES_OK_ASYNC(context, ToAbsl(engine->CheckCore(core)), done);
+    std::vector<float*> outputs(context->num_outputs());
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      TensorShape shape;
+      OP_REQUIRES_OK_ASYNC(context, ShapeOf(configuration, i, &shape), done);
+      Tensor* output;
+      OP_REQUIRES_OK_ASYNC(context, context->allocate_output(i, shape, &output), done);
+      outputs[i] = output->flat<float>().data();
+    }
+    FindEndedCalls();
+    const CallRef call = CallOf(context);
+    Waiting::Start(
+        context, engine, std::move(done), [&](ExecutionContext* exec, Waiting::Resume resume) {
+          return engine->Receive(
+              exec, core,
+              [=, resume = std::move(resume)](const Status& status, const Engine::Turn& turn) {
+                resume([=](ExecutionContext* exec) {
+                  return status.ok() ? engine->Lookup(exec, turn, outputs.data()) : status;
+                });
+              },
+              call);
+        });
+  }
+};
+
+class SendOp : public ConfiguredOp<OpKernel> {
+ public:
+  using ConfiguredOp::ConfiguredOp;
+
+  void Compute(OpKernelContext* context) override {
+    const auto found = System::Get().FindHere(context, config_);
+    OP_REQUIRES_OK(context, found.status());
+    const std::shared_ptr<Engine> engine = *found;
+    const Configuration& configuration = engine->configuration();
+    const int64_t core = CoreOfDevice(context);
+    OP_REQUIRES_OK(context, ToAbsl(engine->CheckCore(core)));
+    OpInputList gradients, rates;
+    OP_REQUIRES_OK(context, context->input_list("inputs", &gradients));
+    OP_REQUIRES_OK(context, context->input_list("learning_rates", &rates));
+    OP_REQUIRES_OK(context, CheckCount("inputs", gradients.size(), configuration));
+    auto kept = std::make_shared<std::vector<Tensor>>();
+    std::vector<const float*> values;
+    for (int i = 0; i < gradients.size(); ++i) {
+      TensorShape shape;
+      OP_REQUIRES_OK(context, ShapeOf(configuration, i, &shape));
+      OP_REQUIRES(context, gradients[i].shape() == shape,
+                  Invalid("inputs[" + std::to_string(i) + "]",
+                          "the gradient of " + DescribeFeature(configuration, i) +
+                              " must have the shape " + shape.DebugString() + ", has " +
+                              gradients[i].shape().DebugString()));
+      kept->push_back(gradients[i]);
+      values.push_back(gradients[i].flat<float>().data());
+    }
+    std::vector<float> tagged;
+    for (int i = 0; i < rates.size(); ++i) {
+      OP_REQUIRES(context, rates[i].dims() == 0,
+                  Invalid("learning_rates[" + std::to_string(i) + "]",
+                          "must be a scalar, has the shape " + rates[i].shape().DebugString()));
+      tagged.push_back(rates[i].scalar<float>()());
+    }
+    FindEndedCalls();
+    const CallRef call = CallOf(context);
+    DeviceContext exec(context);
+    OP_REQUIRES_OK(context,
+                   ToAbsl(engine->Send(&exec, core, values, std::move(kept), tagged, call)));
+    if (call && !engine->Holds(call)) Forget(call);
+  }
+};
+
+// A marker in the graph: the activations of one feature of a table, as they are.
+class ActivationsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override { context->set_output(0, context->input(1)); }
+};
+
+OPWRIGHT_REGISTER("RecvTPUEmbeddingActivations", , RecvOp);
+OPWRIGHT_REGISTER("SendTPUEmbeddingGradients", .HostMemory("learning_rates"), SendOp);
+OPWRIGHT_REGISTER("TPUEmbeddingActivations", , ActivationsOp);
+
+}  // namespace
+}  // namespace opwright::embedding

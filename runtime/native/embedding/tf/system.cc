@@ -1,0 +1,132 @@
+#include "embedding/tf/system.h"
+
+#include "base/tf/status.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/checked.h"
+#include "embedding/tf/watch.h"
+#include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
+
+namespace opwright::embedding {
+
+System& System::Get() {
+  static System* const system = new System;  // Ops may outlive statics.
+  return *system;
+}
+
+absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::string_view config,
+                               IfConfigured if_configured) {
+  Configuration configuration;
+  std::string canonical;
+  TF_RETURN_IF_ERROR(ReadConfiguration(config, &configuration, &canonical));
+  const OpDevice device = DeviceOf(context);
+  if (!device.gpu.empty() && configuration.cores != 1) {
+    return absl::InvalidArgumentError("num_tensor_cores must be 1 for tables on a GPU, is " +
+                                      std::to_string(configuration.cores));
+  }
+  std::shared_ptr<Engine> before;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (engine_ && if_configured == IfConfigured::kRefuse) {
+      return absl::FailedPreconditionError(
+          "embeddings are configured already, and configuring them again would lose their "
+          "tables; run ShutdownDistributedTPU or ConfigureDistributedTPU first");
+    }
+    std::string kept(config);
+    StatusOr<std::shared_ptr<Engine>> made =
+        Engine::Create(configuration, MakeTableStore(context));
+    TF_RETURN_IF_ERROR(ToAbsl(made.status()));
+    before = std::exchange(engine_, *std::move(made));
+    device_ = device;
+    config_ = std::move(kept);
+    canonical_ = std::move(canonical);
+  }
+  NoteInterrupts();
+  if (before) before->Close("the embedding tables were configured anew");
+  return absl::OkStatus();
+}
+
+bool System::ShutDown() {
+  std::shared_ptr<Engine> engine;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    engine.swap(engine_);
+  }
+  if (!engine) return false;
+  engine->Close("the embedding tables were shut down");
+  return true;
+}
+
+bool System::Configured(absl::string_view config) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return engine_ && (config.empty() || Fits(config));
+}
+
+std::shared_ptr<Engine> System::engine() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return engine_;
+}
+
+void System::CallEnded(const CallRef& call, bool sure) {
+  if (const auto found = engine()) found->CallEnded(call, sure);
+}
+
+bool System::Holds(const CallRef& call) {
+  const auto found = engine();
+  return found && found->Holds(call);
+}
+
+int64_t System::Steps() {
+  const auto found = engine();
+  return found ? found->Steps() : -1;
+}
+
+int64_t System::Abandon(bool tell) {
+  const auto found = engine();
+  return found ? found->Abandon(tell) : -1;
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> System::Find() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return FindLocked();
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> System::FindHere(tensorflow::OpKernelContext* context,
+                                                         absl::string_view config) {
+  const OpDevice device = DeviceOf(context);
+  std::lock_guard<std::mutex> lock(mutex_);
+  absl::StatusOr<std::shared_ptr<Engine>> engine = FindLocked();
+  if (!engine.ok()) return engine;
+  if (!config.empty() && !Fits(config)) {
+    return absl::InvalidArgumentError(
+        "config is not the one that ConfigureTPUEmbedding was given");
+  }
+  if (device == device_) return engine;
+  const auto name = [](const OpDevice& one) { return one.gpu.empty() ? "the CPU" : one.gpu; };
+  return absl::InvalidArgumentError(
+      absl::StrCat("the embedding tables lie on ", name(device_),
+                   ", where they were configured, and ", context->op_kernel().type_string(),
+                   " runs on ", name(device), "; put both on one device, with tf.device"));
+}
+
+absl::StatusOr<std::shared_ptr<Engine>> System::FindLocked() const {
+  if (engine_) return engine_;
+  return absl::FailedPreconditionError(
+      "no embeddings are configured; run ConfigureTPUEmbedding first");
+}
+
+bool System::Fits(absl::string_view config) const {
+  if (config == config_) return true;
+  tensorflow::tpu::TPUEmbeddingConfiguration message;
+  int size;
+  return Narrow(config.size(), &size) && message.ParseFromArray(config.data(), size) &&
+         message.SerializeAsString() == canonical_;
+}
+
+int64_t CoreOfDevice(tensorflow::OpKernelContext* context) {
+  return DeviceOf(context).gpu.empty() ? context->device()->parsed_name().id : 0;
+}
+
+}  // namespace opwright::embedding

@@ -1,0 +1,148 @@
+// An op that waits for its turn at the engine: it holds no thread meanwhile, can be
+// cancelled, and is done exactly once.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "base/tf/device_context.h"
+#include "base/tf/status.h"
+#include "embedding/engine.h"
+#include "embedding/tf/config.h"
+#include "embedding/tf/watch.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace opwright::embedding {
+
+class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
+ public:
+  using Done = tensorflow::AsyncOpKernel::DoneCallback;
+  // What is left to do once it is the op's turn: says how the op ends.
+  using Rest = std::function<Status(ExecutionContext*)>;
+  // Called once, from any thread.
+  using Resume = std::function<void(Rest)>;
+  // Asks the engine for a turn, which calls the function when that has come.
+  using Request = std::function<Engine::Ticket(ExecutionContext*, Resume)>;
+
+  std::string Describe() override {
+    const std::string what = engine_->WhatFor(ticket_);
+    return what.empty() ? what : name_ + " waits " + what;
+  }
+
+  void Interrupt() override {
+    if (!engine_->Cancel(ticket_)) return;
+    Schedule([self = shared_from_this()] {
+      self->StopListening();
+      self->End(absl::CancelledError(self->name_ + " was interrupted while it waited for its "
+                                                   "turn"));
+    });
+  }
+
+  static void Start(tensorflow::OpKernelContext* context, std::shared_ptr<Engine> engine,
+                    Done done, const Request& request) {
+    std::shared_ptr<Waiting>(new Waiting(context, std::move(engine), std::move(done)))
+        ->Run(request);
+  }
+
+ private:
+  Waiting(tensorflow::OpKernelContext* context, std::shared_ptr<Engine> engine, Done done)
+      : context_(context),
+        engine_(std::move(engine)),
+        done_(std::move(done)),
+        name_(context->op_kernel().type_string()),
+        caller_(std::this_thread::get_id()) {}
+
+  void Run(const Request& request) {
+    DeviceContext exec(context_);
+    const auto self = shared_from_this();
+    ticket_ = request(&exec, [self](Rest rest) { self->OnTurn(std::move(rest)); });
+    caller_ = std::thread::id();
+    if (now_) {
+      Finish(now_);
+    } else {
+      AwaitCancellation();
+    }
+  }
+
+  void OnTurn(Rest rest) {
+    if (caller_.load() == std::this_thread::get_id()) {
+      now_ = std::move(rest);
+      return;
+    }
+    // Another op made it this one's turn, and should not have to do this one's work.
+    Schedule([self = shared_from_this(), rest = std::move(rest)] {
+      self->StopListening();
+      self->Finish(rest);
+    });
+  }
+
+  void StopListening() {
+    if (token_) context_->cancellation_manager()->TryDeregisterCallback(*token_);
+  }
+
+  void AwaitCancellation() {
+    tensorflow::CancellationManager* const manager = context_->cancellation_manager();
+    bool cancelled = false;
+    if (manager) {
+      token_ = manager->get_cancellation_token();
+      const auto self = shared_from_this();
+      // Being done may destroy the manager, so not from within its callback.
+      cancelled = !manager->RegisterCallback(*token_, [self] {
+        if (self->engine_->Cancel(self->ticket_)) {
+          self->Schedule([self] { self->Cancelled(); });
+        }
+      });
+    }
+    const bool end = cancelled && engine_->Cancel(ticket_);
+    Watch(shared_from_this());
+    started_.Notify();
+    if (end) Cancelled();
+  }
+
+  // Runs a task in the device's pool, once nothing here uses the context any more.
+  void Schedule(std::function<void()> task) {
+    context_->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
+        [self = shared_from_this(), task = std::move(task)] {
+          self->started_.WaitForNotification();
+          task();
+        });
+  }
+
+  void Cancelled() {
+    End(absl::CancelledError(name_ + " was cancelled while it waited for its turn"));
+  }
+
+  void End(const absl::Status& status) {
+    context_->SetStatus(status);
+    BeDone();
+  }
+
+  void Finish(const Rest& rest) {
+    DeviceContext exec(context_);
+    End(ToAbsl(rest(&exec)));
+  }
+
+  // The callback may delete the context, and all that hangs on it.
+  void BeDone() {
+    const Done done = std::move(done_);
+    done();
+  }
+
+  tensorflow::OpKernelContext* const context_;
+  const std::shared_ptr<Engine> engine_;
+  Done done_;
+  const std::string name_;  // Of the op, which may be gone before this is.
+  std::atomic<std::thread::id> caller_;
+  Rest now_;  // Of a turn that came at once.
+  Engine::Ticket ticket_ = 0;
+  std::optional<tensorflow::CancellationToken> token_;
+  absl::Notification started_;
+};
+
+}  // namespace opwright::embedding

@@ -1,0 +1,38 @@
+// What native.py calls by name.
+#include <cstdint>
+
+#include "base/isa.h"
+#include "embedding/optimizers.h"
+#include "embedding/tf/calls.h"
+#include "embedding/tf/system.h"
+#include "rnn/weight_cache.h"
+
+#define OPWRIGHT_EXPORT extern "C" __attribute__((visibility("default")))
+
+OPWRIGHT_EXPORT const char* opwright_isa() { return opwright::NameOf(opwright::CurrentIsa()); }
+OPWRIGHT_EXPORT bool opwright_use_isa(const char* name) { return opwright::UseIsa(name); }
+OPWRIGHT_EXPORT const char* opwright_embedding_optimizers() {
+  return opwright::embedding::FactsAsJson().c_str();
+}
+
+OPWRIGHT_EXPORT void opwright_embedding_begin_step() { opwright::embedding::BeginStep(); }
+OPWRIGHT_EXPORT void opwright_embedding_end_step(bool failed) {
+  opwright::embedding::EndStep(failed);
+}
+OPWRIGHT_EXPORT int64_t opwright_embedding_step_count() {
+  return opwright::embedding::System::Get().Steps();
+}
+OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
+  return opwright::embedding::System::Get().Abandon(tell);
+}
+
+OPWRIGHT_EXPORT void opwright_limit_kept_weights(int64_t bytes) {
+  opwright::rnn::WeightCache::SetLimit(bytes);
+}
+// How many there are, their bytes, and the limit.
+OPWRIGHT_EXPORT void opwright_kept_weights(int64_t* usage) {
+  const opwright::rnn::WeightCache::Usage now = opwright::rnn::WeightCache::InUse();
+  usage[0] = now.entries;
+  usage[1] = now.bytes;
+  usage[2] = now.limit;
+}

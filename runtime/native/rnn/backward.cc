@@ -1,0 +1,639 @@
+#include <cmath>
+#include <vector>
+
+#include "rnn/plan.h"
+#include "rnn/rnn.h"
+
+namespace opwright::rnn {
+namespace {
+
+// Rows that one product for the gradient of the weights adds up: enough to pay for
+// reading and writing that gradient.
+constexpr int64_t kChunkRows = 384;
+
+template <class T>
+class BackwardPass {
+ public:
+  using S = Compute<T>;
+
+  BackwardPass(const CallSpec& spec, const BackwardCall<T>& call, ExecutionContext& exec)
+      : spec_(spec),
+        call_(call),
+        exec_(exec),
+        kernels_(SelectKernels<T>()),
+        compute_(SelectKernels<S>()),
+        layout_(ParamsLayout(spec)),
+        reserve_(spec),
+        plan_(spec, kernels_, exec, kChunkRows),
+        panels_(plan_.panels),
+        projected_(plan_.projected),
+        cuts_(plan_.PanelCuts(exec, (spec.hidden() + panels_.width() - 1) / panels_.width())),
+        together_(!spec.bidirectional) {
+    Allocate();
+  }
+
+  void Run() {
+    if (together_) {
+      for (int64_t layer = 0; layer < spec_.layers; ++layer) Begin(layer);
+      for (int64_t chunk = Chunks() - 1; chunk >= 0; --chunk) {
+        for (int64_t layer = spec_.layers - 1; layer >= 0; --layer) RunChunk(layer, chunk);
+      }
+      for (int64_t layer = 0; layer < spec_.layers; ++layer) Finish(layer);
+    } else {
+      for (int64_t layer = spec_.layers - 1; layer >= 0; --layer) {
+        Begin(layer);
+        for (int64_t chunk = Chunks() - 1; chunk >= 0; --chunk) RunChunk(layer, chunk);
+        Finish(layer);
+      }
+    }
+  }
+
+ private:
+  int64_t Chunks() const { return (spec_.time + plan_.chunk_steps - 1) / plan_.chunk_steps; }
+
+  void Begin(int64_t layer) {
+    Enter(layer);
+    Pack(layer);
+    Clear(layer);
+  }
+
+  void RunChunk(int64_t layer, int64_t chunk) {
+    Enter(layer);
+    const double operations =
+        Operations(2, spec_.batch, plan_.chunk_steps, spec_.dirs(), spec_.gates(), spec_.units);
+    ParallelFor(exec_, plan_.slices, operations * Operations(spec_.hidden()),
+                [&](int64_t i) { RunSlice(layer, i, chunk * plan_.chunk_steps); });
+    // The input's gradient by part of the batch, which keeps the two directions out of
+    // each other's way; the weights' by panel.
+    const int64_t weights = spec_.dirs() * panels_.count();
+    const int64_t projections = spec_.dirs() * projected_.count();
+    ParallelFor(exec_, plan_.parts + weights + projections,
+                operations * Operations(spec_.layer_input(layer) + spec_.hidden()),
+                [&](int64_t i) {
+                  if (i < plan_.parts) {
+                    InputGradient(layer, i);
+                  } else if (i < plan_.parts + weights) {
+                    WeightGradient(layer, i - plan_.parts);
+                  } else {
+                    ProjectionGradient(i - plan_.parts - weights);
+                  }
+                });
+  }
+
+  // Makes what belongs to a layer the present one's.
+  void Enter(int64_t layer) {
+    const int64_t at = together_ ? layer : 0;
+    for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
+      weights_[dir] = all_weights_[at * spec_.dirs() + dir];
+    }
+    for (int64_t i = 0; i < plan_.slices; ++i) {
+      slice_[i].dh = states_[at * plan_.slices + i].dh;
+      slice_[i].dc = states_[at * plan_.slices + i].dc;
+    }
+  }
+
+  // One direction's weights, packed for products with gradients, and their gradients.
+  struct Weights {
+    S* input;
+    S* recurrent;
+    S* projection;
+    S* d_input;
+    S* d_recurrent;
+    S* d_projection;
+    S* d_biases;
+  };
+
+  // Gradients of the states of one layer's slice.
+  struct States {
+    S* dh;  // [sequence][ldh]
+    S* dc;  // [sequence][padded units]
+  };
+
+  struct Slice : SliceRange {
+    Chunk chunk;
+    LayerInputs<T> inputs;
+    S* preactivation_grads;  // [panel][row of the chunk][panel width]
+    const S* const* x;       // By row of the chunk: what the layer reads.
+    const S** h;             // By row of the chunk: the hidden state before the step.
+    S* h_copies;             // Where these are computed copies.
+    S* full;                 // [row of the chunk][unit], before the projection.
+    S* dprojected;           // [panel of the projection][row of the chunk][panel width]
+    S* dh;                   // The present layer's.
+    S* dc;
+    S* dfull;            // [sequence][padded units], before the projection.
+    const T** h_before;  // By row of the chunk.
+    const T** c_before;
+    const S** rows;  // For products, and those of a narrower last panel.
+    const S** last_rows;
+  };
+
+  void Allocate() {
+    widest_ = spec_.layers > 1 ? std::max(spec_.input_size, spec_.width()) : spec_.input_size;
+    const int64_t width = panels_.width();
+    // What the columns of a product are padded to.
+    const auto padded = [&](int64_t columns) { return (columns + width - 1) / width * width; };
+    const int64_t inner = panels_.packed_rows();
+    const int64_t live = together_ ? spec_.layers : 1;
+    all_weights_.resize(live * spec_.dirs());
+    for (Weights& weights : all_weights_) {
+      weights.input = exec_.Allocate<S>(inner * padded(widest_));
+      weights.recurrent = exec_.Allocate<S>(inner * padded(spec_.hidden()));
+      weights.projection = exec_.Allocate<S>(padded(spec_.units) * projected_.padded_units());
+      weights.d_input = exec_.Allocate<S>(inner * widest_);
+      weights.d_recurrent = exec_.Allocate<S>(inner * spec_.hidden());
+      weights.d_projection = exec_.Allocate<S>(spec_.units * projected_.padded_units());
+      weights.d_biases = exec_.Allocate<S>(panels_.count() * width);
+    }
+    ldh_ = std::max(padded(spec_.hidden()), panels_.padded_units());
+    ld_full_ = std::max(padded(spec_.units), panels_.padded_units());
+    ld_input_ = padded(widest_);
+    constexpr bool same = std::is_same<T, S>::value;
+    slice_.resize(plan_.slices);
+    for (int64_t i = 0; i < plan_.slices; ++i) {
+      Slice& slice = slice_[i];
+      static_cast<SliceRange&>(slice) = plan_.Slice(i);
+      slice.chunk.Allocate(exec_, plan_.chunk_steps, plan_.max_chunk_rows);
+      slice.inputs.Allocate(exec_, spec_, plan_.max_chunk_rows);
+      slice.preactivation_grads =
+          exec_.Allocate<S>(panels_.count() * plan_.max_chunk_rows * width);
+      slice.h = exec_.Allocate<const S*>(plan_.max_chunk_rows);
+      slice.h_copies =
+          same ? nullptr : exec_.Allocate<S>(spec_.hidden() * plan_.max_chunk_rows);
+      slice.full = slice.dfull = slice.dprojected = nullptr;
+      if (spec_.projection) {
+        slice.full = exec_.Allocate<S>(spec_.units * plan_.max_chunk_rows);
+        slice.dfull = exec_.Allocate<S>(plan_.max_sequences * ld_full_);
+        slice.dprojected = exec_.Allocate<S>(projected_.count() * plan_.max_chunk_rows * width);
+      }
+      slice.h_before = exec_.Allocate<const T*>(plan_.max_chunk_rows);
+      slice.c_before = exec_.Allocate<const T*>(plan_.max_chunk_rows);
+      slice.rows = exec_.Allocate<const S*>(plan_.max_chunk_rows);
+      slice.last_rows = exec_.Allocate<const S*>(plan_.max_chunk_rows);
+    }
+    states_.resize(live * plan_.slices);
+    for (States& states : states_) {
+      states.dh = exec_.Allocate<S>(plan_.max_sequences * ldh_);
+      states.dc = exec_.Allocate<S>(plan_.max_sequences * panels_.padded_units());
+    }
+    for (int64_t part = 0; part < plan_.parts; ++part) {
+      dx_.push_back(exec_.Allocate<S>(plan_.max_chunk_rows * ld_input_));
+    }
+    task_rows_ =
+        exec_.Allocate<const S*>(spec_.dirs() * projected_.count() * plan_.max_chunk_rows);
+    if (spec_.layers > 1 && !together_) {
+      const int64_t size = spec_.time * spec_.batch * spec_.width();
+      // Two directions cannot write over what both still read.
+      for (S*& between : between_) between = exec_.Allocate<S>(size);
+    }
+  }
+
+  void Pack(int64_t layer) {
+    const int64_t in = spec_.layer_input(layer);
+    const int64_t width = panels_.width();
+    const int64_t inputs = spec_.has_input_weights(layer) ? (in + width - 1) / width : 0;
+    const int64_t states = (spec_.hidden() + width - 1) / width;
+    const double size =
+        Operations(8, spec_.dirs(), spec_.gates(), spec_.units, in + spec_.hidden());
+    ParallelFor(exec_, spec_.dirs() * (inputs + states), size, [&](int64_t i) {
+      const int64_t dir = i / (inputs + states);
+      const int64_t panel = i % (inputs + states);
+      const LayerParams& at = layout_[layer * spec_.dirs() + dir];
+      const int64_t stride = panels_.packed_rows() * width;
+      if (panel < inputs) {
+        PackColumns(panels_, 0, panel, call_.params + at.input_weights, in,
+                    weights_[dir].input + panel * stride);
+      } else {
+        PackColumns(panels_, panels_.recurrent_vector(), panel - inputs,
+                    call_.params + at.recurrent_weights, spec_.hidden(),
+                    weights_[dir].recurrent + (panel - inputs) * stride);
+      }
+    });
+    if (!spec_.projection) return;
+    for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
+      const LayerParams& at = layout_[layer * spec_.dirs() + dir];
+      const int64_t stride = projected_.padded_units() * width;
+      for (int64_t panel = 0; panel * width < spec_.units; ++panel) {
+        PackColumns(projected_, 0, panel, call_.params + at.projection, spec_.units,
+                    weights_[dir].projection + panel * stride);
+      }
+    }
+  }
+
+  // Gradients begin at those of the final states, or at zero.
+  void Clear(int64_t layer) {
+    const int64_t inner = panels_.packed_rows();
+    const int64_t in = spec_.has_input_weights(layer) ? spec_.layer_input(layer) : 0;
+    for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
+      const Weights& weights = weights_[dir];
+      std::fill_n(weights.d_input, inner * in, S(0));
+      std::fill_n(weights.d_recurrent, inner * spec_.hidden(), S(0));
+      std::fill_n(weights.d_projection, spec_.units * projected_.padded_units(), S(0));
+      std::fill_n(weights.d_biases, panels_.count() * panels_.width(), S(0));
+    }
+    for (const Slice& slice : slice_) {
+      const int64_t pseudo = layer * spec_.dirs() + slice.dir;
+      const int64_t count = slice.sequences();
+      std::fill_n(slice.dh, count * ldh_, S(0));
+      std::fill_n(slice.dc, count * panels_.padded_units(), S(0));
+      for (int64_t b = 0; b < count; ++b) {
+        const int64_t state = pseudo * spec_.batch + slice.first + b;
+        kernels_.add(spec_.hidden(), call_.output_h_backprop + state * spec_.hidden(),
+                     slice.dh + b * ldh_);
+        if (spec_.cell != Cell::kLstm) continue;
+        kernels_.add(spec_.units, call_.output_c_backprop + state * spec_.units,
+                     slice.dc + b * panels_.padded_units());
+      }
+    }
+    // Padding gets no gradient; two directions add theirs up.
+    if (layer == 0) {
+      if (!call_.lengths && !spec_.bidirectional) return;
+      std::memset(static_cast<void*>(call_.input_backprop), 0,
+                  spec_.time * spec_.batch * spec_.input_size * sizeof(T));
+    } else if (!together_) {
+      std::fill_n(between_[layer % 2], spec_.time * spec_.batch * spec_.width(), S(0));
+    }
+  }
+
+  Sequence<const T> Output(int64_t layer) const {
+    const int64_t width = spec_.width();
+    if (layer == spec_.layers - 1) {
+      return Sequence<const T>::Of(call_.output, spec_, spec_.time_major, width);
+    }
+    return Sequence<const T>::Of(
+        call_.reserve + reserve_.hidden + layer * spec_.time * spec_.batch * width, spec_, true,
+        width);
+  }
+
+  // A chunk's steps, last to first: the gradients of its preactivations, and of the states
+  // before it.
+  void RunSlice(int64_t layer, int64_t index, int64_t step) {
+    Slice& slice = slice_[index];
+    Chunk& chunk = slice.chunk;
+    chunk.Fill(spec_, slice.dir, call_.lengths, slice.first, slice.end, step,
+               std::min(spec_.time, step + plan_.chunk_steps));
+    const int64_t pseudo = layer * spec_.dirs() + slice.dir;
+    const Sequence<const T> y = Output(layer);
+    const int64_t offset = slice.dir * spec_.hidden();
+    for (int64_t m = 0; m < chunk.rows; ++m) {
+      const Chunk::Row row = chunk.row[m];
+      const int64_t last = (call_.lengths ? call_.lengths[row.b] : spec_.time) - 1;
+      const bool first = row.t == (slice.dir == 0 ? 0 : last);
+      const int64_t before = slice.dir == 0 ? row.t - 1 : row.t + 1;
+      const int64_t state = pseudo * spec_.batch + row.b;
+      slice.h_before[m] =
+          first ? call_.input_h + state * spec_.hidden() : y.at(before, row.b) + offset;
+      if (spec_.cell != Cell::kLstm) continue;
+      slice.c_before[m] =
+          first ? call_.input_c + state * spec_.units : Cells(pseudo, before, row.b);
+    }
+    if (spec_.has_input_weights(layer)) {
+      const Dropout dropout(spec_, call_.nonce, layer);
+      const Sequence<const T> from =
+          layer == 0
+              ? Sequence<const T>::Of(call_.input, spec_, spec_.time_major, spec_.input_size)
+              : Output(layer - 1);
+      slice.x = slice.inputs.Read(spec_, layer, spec_.drops() && layer > 0 ? &dropout : nullptr,
+                                  from, chunk);
+    }
+    for (int64_t m = 0; m < chunk.rows; ++m) {
+      if constexpr (std::is_same<T, S>::value) {
+        slice.h[m] = slice.h_before[m];
+      } else {
+        S* const copy = slice.h_copies + m * spec_.hidden();
+        for (int64_t i = 0; i < spec_.hidden(); ++i) copy[i] = Load(slice.h_before[m][i]);
+        slice.h[m] = copy;
+      }
+    }
+    for (int64_t s = chunk.steps - 1; s >= 0; --s) Step(layer, index, s);
+  }
+
+  const T* Gates(int64_t pseudo, int64_t t, int64_t b) const {
+    return call_.reserve + reserve_.gates +
+           ((pseudo * spec_.time + t) * spec_.batch + b) * 4 * spec_.units;
+  }
+  const T* Cells(int64_t pseudo, int64_t t, int64_t b) const {
+    return call_.reserve + reserve_.cells +
+           ((pseudo * spec_.time + t) * spec_.batch + b) * spec_.units;
+  }
+
+  void Step(int64_t layer, int64_t index, int64_t s) {
+    Slice& slice = slice_[index];
+    const Chunk& chunk = slice.chunk;
+    const int64_t begin = chunk.begin[s];
+    const int64_t rows = chunk.begin[s + 1] - begin;
+    if (rows == 0) return;
+    const int32_t* state_rows = chunk.state_row + begin;
+    const int64_t t = chunk.row[begin].t;
+    const int64_t pseudo = layer * spec_.dirs() + slice.dir;
+    const int64_t offset = slice.dir * spec_.hidden();
+    const Weights& weights = weights_[slice.dir];
+
+    AddOutputGradient(layer, index, begin, rows, offset);
+    if (spec_.projection) Unproject(slice, pseudo, begin, rows, state_rows);
+
+    const Sequence<const T> y = Output(layer);
+    S* const dstate = spec_.projection ? slice.dfull : slice.dh;
+    const int64_t ld_state = spec_.projection ? ld_full_ : ldh_;
+    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+      const int64_t unit = panel * panels_.panel_units();
+      CellBackwardArgs<T> cell{};
+      cell.cell = spec_.cell;
+      cell.rows = rows;
+      cell.units = panels_.units_of(panel);
+      cell.unit = unit;
+      cell.state_row = state_rows;
+      cell.dh = dstate + unit;
+      cell.ld_dh = ld_state;
+      cell.dh_before = dstate + unit;
+      cell.ld_before = ld_state;
+      cell.dc = slice.dc + unit;
+      cell.ld_dc = panels_.padded_units();
+      cell.h_before = slice.h_before + begin;
+      cell.c_before = slice.c_before + begin;
+      cell.gates = Gates(pseudo, t, slice.first) + unit;
+      cell.ld_gates = 4 * spec_.units;
+      cell.gate_stride = spec_.units;
+      cell.cells = Cells(pseudo, t, slice.first) + unit;
+      cell.ld_cells = spec_.units;
+      cell.y = y.at(t, slice.first) + offset + unit;
+      cell.ldy = y.batch_stride;
+      cell.preactivation_grads = PreactivationGrads(slice, panel, begin);
+      KernelsOf(kernels_, panels_, panel).cell_backward(cell);
+    }
+    if (spec_.projection) {
+      for (int64_t m = 0; m < rows; ++m)
+        std::fill_n(slice.dh + state_rows[m] * ldh_, ldh_, S(0));
+    }
+    MultiplyPreactivationGrads(slice, begin, rows, panels_.recurrent_vector(),
+                               weights.recurrent, spec_.hidden(), slice.dh, ldh_, state_rows,
+                               cuts_);
+  }
+
+  // The gradients of a chunk's preactivations, from one row on.
+  S* PreactivationGrads(const Slice& slice, int64_t panel, int64_t row) const {
+    return slice.preactivation_grads + panel * plan_.max_chunk_rows * panels_.width() +
+           row * panels_.width_of(panel);
+  }
+
+  // out += the gradients of preactivations times packed weights.
+  void MultiplyPreactivationGrads(Slice& slice, int64_t begin, int64_t rows, int first_vector,
+                                  const S* weights, int64_t columns, S* out, int64_t ld,
+                                  const int32_t* state_rows, int64_t cuts) {
+    const int64_t width = panels_.width();
+    const int64_t full = panels_.full();
+    for (int64_t m = 0; m < rows; ++m) {
+      slice.rows[m] =
+          PreactivationGrads(slice, 0, begin + m) + first_vector * panels_.lanes_of(0);
+      slice.last_rows[m] = PreactivationGrads(slice, panels_.count() - 1, begin + m) +
+                           first_vector * panels_.last_lanes;
+    }
+    const int64_t full_rows = full * panels_.vectors() * panels_.lanes;
+    const Panels to = PlainPanels(panels_.lanes, columns);
+    const double operations = Operations(2, rows, panels_.packed_rows(), columns);
+    ParallelForRanges(exec_, cuts, to.count(), operations, [&](int64_t panel) {
+      const S* const b = weights + panel * panels_.packed_rows() * width;
+      if (full > 0) {
+        kernels_.gemm({rows, slice.rows, full, panels_.packed_width(0),
+                       plan_.max_chunk_rows * width, b, width, out + panel * width, ld,
+                       state_rows, to.vectors_of(panel)});
+      }
+      if (full < panels_.count()) {
+        kernels_.gemm({rows, slice.last_rows, 1, panels_.packed_width(full), 0,
+                       b + full_rows * width, width, out + panel * width, ld, state_rows,
+                       to.vectors_of(panel)});
+      }
+    });
+  }
+
+  void AddOutputGradient(int64_t layer, int64_t index, int64_t begin, int64_t rows,
+                         int64_t offset) {
+    Slice& slice = slice_[index];
+    const int64_t width = spec_.width();
+    const bool last = layer == spec_.layers - 1;
+    const Sequence<const T> dy =
+        Sequence<const T>::Of(call_.output_backprop, spec_, spec_.time_major, width);
+    for (int64_t m = begin; m < begin + rows; ++m) {
+      const Chunk::Row row = slice.chunk.row[m];
+      S* dh = slice.dh + slice.chunk.state_row[m] * ldh_;
+      if (last) {
+        kernels_.add(spec_.hidden(), dy.at(row.t, row.b) + offset, dh);
+      } else if (together_) {
+        compute_.add(spec_.hidden(), dx_[index / spec_.dirs()] + m * ld_input_, dh);
+      } else {
+        compute_.add(spec_.hidden(),
+                     between_[(layer + 1) % 2] + (row.t * spec_.batch + row.b) * width + offset,
+                     dh);
+      }
+    }
+  }
+
+  // From the gradient of the projected state to that of the full one.
+  void Unproject(Slice& slice, int64_t pseudo, int64_t begin, int64_t rows,
+                 const int32_t* state_rows) {
+    const int64_t width = projected_.width();
+    const int64_t t = slice.chunk.row[begin].t;
+    for (int64_t m = 0; m < rows; ++m) {
+      const S* dh = slice.dh + state_rows[m] * ldh_;
+      slice.rows[m] = dh;
+      for (int64_t panel = 0; panel < projected_.count(); ++panel) {
+        S* to = slice.dprojected + (panel * plan_.max_chunk_rows + begin + m) * width;
+        const int64_t present = projected_.units_of(panel);
+        std::copy_n(dh + panel * width, present, to);
+        std::fill_n(to + present, width - present, S(0));
+      }
+      std::fill_n(slice.dfull + state_rows[m] * ld_full_, ld_full_, S(0));
+      const int64_t b = slice.first + state_rows[m];
+      const T* output_gate = Gates(pseudo, t, b) + 3 * spec_.units;
+      const T* cells = Cells(pseudo, t, b);
+      for (int64_t i = 0; i < spec_.units; ++i) {
+        slice.full[(begin + m) * spec_.units + i] =
+            Load(output_gate[i]) * std::tanh(Load(cells[i]));
+      }
+    }
+    const int64_t stride = projected_.padded_units() * width;
+    const Panels units = PlainPanels(panels_.lanes, spec_.units);
+    for (int64_t panel = 0; panel < units.count(); ++panel) {
+      kernels_.gemm({rows, slice.rows, 1, spec_.projection, 0,
+                     weights_[slice.dir].projection + panel * stride, width,
+                     slice.dfull + panel * width, ld_full_, state_rows,
+                     units.vectors_of(panel)});
+    }
+  }
+
+  // Of one part of the batch, from both directions.
+  void InputGradient(int64_t layer, int64_t part) {
+    const Dropout dropout(spec_, call_.nonce, layer);
+    const int64_t in = spec_.layer_input(layer);
+    S* const dx = dx_[part];
+    for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
+      Slice& slice = slice_[part * spec_.dirs() + dir];
+      const Chunk& chunk = slice.chunk;
+      for (int64_t m = 0; m < chunk.rows; ++m) {
+        std::fill_n(dx + m * ld_input_, ld_input_, S(0));
+      }
+      if (spec_.has_input_weights(layer)) {
+        MultiplyPreactivationGrads(slice, 0, chunk.rows, 0, weights_[dir].input, in, dx,
+                                   ld_input_, nullptr, 1);
+      } else {
+        AddSkipped(slice, dx);
+      }
+      for (int64_t m = 0; m < chunk.rows; ++m) {
+        const Chunk::Row row = chunk.row[m];
+        S* const from = dx + m * ld_input_;
+        if (layer == 0) {
+          T* to = Sequence<T>::Of(call_.input_backprop, spec_, spec_.time_major, in)
+                      .at(row.t, row.b);
+          if (spec_.bidirectional) kernels_.add(in, to, from);
+          for (int64_t i = 0; i < in; ++i) Store(from[i], to + i);
+          continue;
+        }
+        const uint64_t at = static_cast<uint64_t>(row.t * spec_.batch + row.b) * in;
+        if (spec_.drops()) {
+          for (int64_t i = 0; i < in; ++i) from[i] *= static_cast<S>(dropout.Factor(at + i));
+        }
+        if (!together_) compute_.add(in, from, between_[layer % 2] + at);
+      }
+    }
+  }
+
+  // Without weights the input is part of every gate's sum.
+  void AddSkipped(const Slice& slice, S* dx) const {
+    for (int64_t panel = 0; panel < panels_.count(); ++panel) {
+      const int64_t lanes = panels_.lanes_of(panel);
+      for (int vector = 0; vector < panels_.vectors(); ++vector) {
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+          const int64_t row = panels_.row(panel, vector, lane);
+          if (row < 0) continue;
+          for (int64_t m = 0; m < slice.chunk.rows; ++m) {
+            dx[m * ld_input_ + row % spec_.units] +=
+                PreactivationGrads(slice, panel, m)[vector * lanes + lane];
+          }
+        }
+      }
+    }
+  }
+
+  // Of one panel of one direction, from all parts of the batch.
+  void WeightGradient(int64_t layer, int64_t task) {
+    const int64_t dir = task / panels_.count();
+    const int64_t panel = task % panels_.count();
+    const int64_t width = panels_.width_of(panel);
+    const Weights& weights = weights_[dir];
+    const Kernels<S>& kernels = KernelsOf(compute_, panels_, panel);
+    const int64_t packed = panels_.packed_width(panel);
+    const int64_t in = spec_.layer_input(layer);
+    const int64_t hidden = spec_.hidden();
+    for (int64_t part = 0; part < plan_.parts; ++part) {
+      const Slice& slice = slice_[part * spec_.dirs() + dir];
+      const S* preactivation_grads = PreactivationGrads(slice, panel, 0);
+      const int64_t count = slice.chunk.rows;
+      if (spec_.has_input_weights(layer)) {
+        kernels.gemm_transposed_a({in, count, slice.x, preactivation_grads, width,
+                                   weights.d_input + panel * in * panels_.packed_width(0),
+                                   packed, panels_.vectors()});
+      }
+      kernels.gemm_transposed_a(
+          {hidden, count, slice.h,
+           preactivation_grads + panels_.recurrent_vector() * kernels.lanes, width,
+           weights.d_recurrent + panel * hidden * panels_.packed_width(0), packed,
+           panels_.vectors()});
+      kernels.sum_rows(count, preactivation_grads, weights.d_biases + panel * panels_.width());
+    }
+  }
+
+  void ProjectionGradient(int64_t task) {
+    const int64_t dir = task / projected_.count();
+    const int64_t panel = task % projected_.count();
+    const int64_t width = projected_.width();
+    const S** rows = task_rows_ + task * plan_.max_chunk_rows;
+    for (int64_t part = 0; part < plan_.parts; ++part) {
+      const Slice& slice = slice_[part * spec_.dirs() + dir];
+      for (int64_t m = 0; m < slice.chunk.rows; ++m) rows[m] = slice.full + m * spec_.units;
+      kernels_.gemm_transposed_a(
+          {spec_.units, slice.chunk.rows, rows,
+           slice.dprojected + panel * plan_.max_chunk_rows * width, width,
+           weights_[dir].d_projection + panel * spec_.units * width, width, 4});
+    }
+  }
+
+  void Finish(int64_t layer) {
+    Enter(layer);
+    const int64_t in = spec_.layer_input(layer);
+    const int64_t hidden = spec_.hidden();
+    const double size = Operations(8, spec_.dirs(), spec_.gates(), spec_.units, in + hidden);
+    ParallelFor(exec_, spec_.dirs() * panels_.count(), size, [&](int64_t i) {
+      const int64_t dir = i / panels_.count();
+      const int64_t panel = i % panels_.count();
+      const LayerParams& at = layout_[layer * spec_.dirs() + dir];
+      const Weights& weights = weights_[dir];
+      if (spec_.has_input_weights(layer)) {
+        UnpackRows(panels_, 0, panel, weights.d_input + panel * in * panels_.packed_width(0),
+                   in, call_.params_backprop + at.input_weights);
+      }
+      UnpackRows(panels_, panels_.recurrent_vector(), panel,
+                 weights.d_recurrent + panel * hidden * panels_.packed_width(0), hidden,
+                 call_.params_backprop + at.recurrent_weights);
+    });
+    for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
+      const LayerParams& at = layout_[layer * spec_.dirs() + dir];
+      UnpackBiases(panels_, weights_[dir].d_biases, call_.params_backprop + at.input_bias,
+                   call_.params_backprop + at.recurrent_bias);
+      for (int64_t panel = 0; panel < projected_.count(); ++panel) {
+        UnpackRows(projected_, 0, panel,
+                   weights_[dir].d_projection + panel * spec_.units * projected_.width(),
+                   spec_.units, call_.params_backprop + at.projection);
+      }
+    }
+    for (const Slice& slice : slice_) {
+      const int64_t pseudo = layer * spec_.dirs() + slice.dir;
+      for (int64_t b = 0; b < slice.sequences(); ++b) {
+        const int64_t state = pseudo * spec_.batch + slice.first + b;
+        for (int64_t i = 0; i < hidden; ++i) {
+          Store(slice.dh[b * ldh_ + i], call_.input_h_backprop + state * hidden + i);
+        }
+        if (spec_.cell != Cell::kLstm) continue;
+        for (int64_t i = 0; i < spec_.units; ++i) {
+          Store(slice.dc[b * panels_.padded_units() + i],
+                call_.input_c_backprop + state * spec_.units + i);
+        }
+      }
+    }
+  }
+
+  const CallSpec& spec_;
+  const BackwardCall<T>& call_;
+  ExecutionContext& exec_;
+  const Kernels<T>& kernels_;
+  const Kernels<S>& compute_;
+  const std::vector<LayerParams> layout_;
+  const ReserveLayout reserve_;
+  const Plan plan_;
+  const Panels& panels_;
+  const Panels& projected_;
+  const int64_t cuts_;  // Of the panels of a step's product.
+  int64_t widest_, ldh_, ld_full_, ld_input_;
+  // Layers go through the steps together, chunk by chunk, so that what passes from one to
+  // the next is as short as a chunk. Two directions run against each other: theirs cannot.
+  const bool together_;
+  Weights weights_[2];                // The present layer's, by direction.
+  std::vector<Weights> all_weights_;  // By layer and direction; one layer's if not together.
+  std::vector<States> states_;        // By layer and slice, likewise.
+  std::vector<Slice> slice_;
+  std::vector<S*> dx_;                  // By part: [row of the chunk][ld_input]
+  const S** task_rows_;                 // By task of a projection: row pointers.
+  S* between_[2] = {nullptr, nullptr};  // Gradients of outputs between layers.
+};
+
+}  // namespace
+
+template <class T>
+void Backward(const CallSpec& spec, const BackwardCall<T>& call, ExecutionContext& exec) {
+  BackwardPass<T>(spec, call, exec).Run();
+}
+
+template void Backward(const CallSpec&, const BackwardCall<float>&, ExecutionContext&);
+template void Backward(const CallSpec&, const BackwardCall<double>&, ExecutionContext&);
+template void Backward(const CallSpec&, const BackwardCall<Half>&, ExecutionContext&);
+template void Backward(const CallSpec&, const BackwardCall<BFloat16>&, ExecutionContext&);
+
+}  // namespace opwright::rnn

@@ -1,0 +1,12 @@
+// What every processor has: vectors of 16 bytes, whatever they are made of.
+#define OPWRIGHT_REGISTERS 16
+
+#define OPWRIGHT_KERNELS of16
+#define OPWRIGHT_NARROWER nullptr
+#define OPWRIGHT_VECTOR_BYTES 16
+#include "rnn/kernels/kernels_body.h"
+
+namespace opwright::rnn {
+extern const KernelSet kernels_portable;
+const KernelSet kernels_portable = of16::kSet;
+}  // namespace opwright::rnn

@@ -1,0 +1,139 @@
+// The weights of a stack as the forward pass reads them: in panels, all directions of a layer
+// in one block. Where nothing trains, a call finds those of the call before.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "base/execution_context.h"
+#include "rnn/kernels/kernels.h"
+#include "rnn/layout.h"
+#include "rnn/packing.h"
+#include "rnn/plan.h"
+#include "rnn/spec.h"
+#include "rnn/weight_cache.h"
+
+namespace opwright::rnn {
+
+// Where the weights of one layer and direction are.
+template <class S>
+struct Weights {
+  S* input;       // [panel][layer_input][vectors * lanes]
+  S* recurrent;   // [panel][hidden][vectors * lanes]
+  S* projection;  // [panel of the projection][units][panel width]
+  S* biases;      // [panel][panel width]
+};
+
+template <class T>
+class Packing {
+ public:
+  using S = Compute<T>;
+
+  // With `only_biases` the products read the weights where they are.
+  Packing(const StackSpec& stack, const Kernels<T>& kernels, bool only_biases)
+      : stack_(stack),
+        layout_(ParamsLayout(stack)),
+        panels_(CellPanels(kernels, stack)),
+        projected_(PlainPanels(kernels.lanes, stack.projection)),
+        packs_(!only_biases) {}
+
+  int64_t Size(int64_t layer) const { return stack_.dirs() * DirSize(layer); }
+  int64_t LargestSize() const {
+    return std::max(Size(0), Size(std::min<int64_t>(1, stack_.layers - 1)));
+  }
+  int64_t WholeSize() const {
+    return Size(0) + (stack_.layers - 1) * Size(std::min<int64_t>(1, stack_.layers - 1));
+  }
+
+  // What lies where in a layer's block.
+  Weights<S> At(S* block, int64_t layer, int64_t dir) const {
+    S* const input = block + dir * DirSize(layer);
+    S* const recurrent = input + InputSize(layer);
+    S* const projection = recurrent + RecurrentSize();
+    return {input, recurrent, projection, projection + ProjectionSize()};
+  }
+  int64_t input_stride(int64_t layer) const { return Inputs(layer) * panels_.packed_width(0); }
+  int64_t recurrent_stride() const { return stack_.hidden() * panels_.packed_width(0); }
+
+  void Pack(int64_t layer, const T* params, S* block, ExecutionContext& exec) const {
+    const int64_t panels = packs_ ? panels_.count() : 0;
+    const double size = Operations(8, stack_.dirs(), panels_.padded_units(),
+                                   Inputs(layer) + stack_.hidden(), stack_.gates());
+    ParallelFor(exec, stack_.dirs() * panels, size, [&](int64_t i) {
+      const int64_t dir = i / panels;
+      const int64_t panel = i % panels;
+      const LayerParams& at = layout_[layer * stack_.dirs() + dir];
+      const Weights<S> to = At(block, layer, dir);
+      PackRows(panels_, 0, panel, params + at.input_weights, Inputs(layer),
+               to.input + panel * input_stride(layer));
+      PackRows(panels_, panels_.recurrent_vector(), panel, params + at.recurrent_weights,
+               stack_.hidden(), to.recurrent + panel * recurrent_stride());
+    });
+    for (int64_t dir = 0; dir < stack_.dirs(); ++dir) {
+      const LayerParams& at = layout_[layer * stack_.dirs() + dir];
+      const Weights<S> to = At(block, layer, dir);
+      PackBiases(panels_, params + at.input_bias, params + at.recurrent_bias, to.biases);
+      for (int64_t panel = 0; panel < projected_.count(); ++panel) {
+        PackRows(projected_, 0, panel, params + at.projection, stack_.units,
+                 to.projection + panel * stack_.units * projected_.width());
+      }
+    }
+  }
+
+ private:
+  int64_t Inputs(int64_t layer) const {
+    return stack_.has_input_weights(layer) ? stack_.layer_input(layer) : 0;
+  }
+  int64_t InputSize(int64_t layer) const {
+    return packs_ ? panels_.count() * input_stride(layer) : 0;
+  }
+  int64_t RecurrentSize() const { return packs_ ? panels_.count() * recurrent_stride() : 0; }
+  int64_t ProjectionSize() const {
+    return projected_.count() * stack_.units * projected_.width();
+  }
+  int64_t DirSize(int64_t layer) const {
+    return InputSize(layer) + RecurrentSize() + ProjectionSize() +
+           panels_.count() * panels_.width();
+  }
+
+  const StackSpec stack_;
+  const std::vector<LayerParams> layout_;
+  const Panels panels_;
+  const Panels projected_;
+  const bool packs_;
+};
+
+// All layers' blocks, one after the other: those of an earlier call, or packed for this one.
+template <class T>
+std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& stack,
+                                          const T* params, ExecutionContext& exec) {
+  using S = Compute<T>;
+  const Kernels<T>& kernels = SelectKernels<T>();
+  const WeightCache::Key key{
+      stack, kernels.lanes,
+      DigestOf(kernels.compress, ParamsSize(stack) * static_cast<int64_t>(sizeof(T)), params)};
+  if (auto found = cache.Find(key)) return std::static_pointer_cast<S>(std::move(found));
+
+  const Packing<T> packing(stack, kernels, false);
+  const int64_t bytes = packing.WholeSize() * static_cast<int64_t>(sizeof(S));
+  // Aligned by hand: blocks of one size take each other's places, which the library's aligned
+  // ones do not always.
+  constexpr size_t kAlignment = 64;
+  void* const memory = ::operator new(static_cast<size_t>(bytes) + kAlignment);
+  const size_t before = kAlignment - reinterpret_cast<uintptr_t>(memory) % kAlignment;
+  const std::shared_ptr<S> blocks(reinterpret_cast<S*>(static_cast<char*>(memory) + before),
+                                  [memory](S*) { ::operator delete(memory); });
+  S* block = blocks.get();
+  for (int64_t layer = 0; layer < stack.layers; ++layer) {
+    packing.Pack(layer, params, block, exec);
+    block += packing.Size(layer);
+  }
+  cache.Keep(key, params, blocks, bytes);
+  return blocks;
+}
+
+}  // namespace opwright::rnn

@@ -1,0 +1,186 @@
+// How a layer's weights are laid out for the kernels: in panels of columns, one after the
+// other, so that a product reads them straight through.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/float16.h"
+#include "rnn/kernels/kernels.h"
+#include "rnn/spec.h"
+
+namespace opwright::rnn {
+
+struct Panels {
+  Cell cell;
+  int64_t lanes;
+  int64_t units;
+  int64_t last_lanes;  // Of the last panel.
+
+  bool plain() const { return cell != Cell::kLstm && cell != Cell::kGru; }
+  int64_t width() const { return 4 * lanes; }
+  int64_t panel_units() const { return plain() ? width() : lanes; }
+  int64_t count() const { return (units + panel_units() - 1) / panel_units(); }
+  int64_t lanes_of(int64_t panel) const { return panel + 1 < count() ? lanes : last_lanes; }
+  int64_t width_of(int64_t panel) const { return 4 * lanes_of(panel); }
+  int64_t units_of(int64_t panel) const {
+    return std::min(panel_units(), units - panel * panel_units());
+  }
+  int64_t padded_units() const {
+    if (units == 0) return 0;
+    return (count() - 1) * panel_units() + (plain() ? 4 : 1) * last_lanes;
+  }
+  // Panels of full width.
+  int64_t full() const { return last_lanes < lanes ? count() - 1 : count(); }
+
+  // Vectors of a panel that the input's weights fill, from the first on; the hidden
+  // state's fill as many, up to the last. A GRU's candidate keeps the two apart.
+  int vectors() const { return cell == Cell::kGru ? 3 : 4; }
+  int recurrent_vector() const { return cell == Cell::kGru ? 1 : 0; }
+  // What the weights of one panel are packed to, and those of all panels.
+  int64_t packed_width(int64_t panel) const { return vectors() * lanes_of(panel); }
+  int64_t packed_rows() const {
+    return units == 0 ? 0 : vectors() * ((count() - 1) * lanes + last_lanes);
+  }
+  // Vectors that hold some unit, of a panel without gates.
+  int vectors_of(int64_t panel) const {
+    return static_cast<int>((units_of(panel) + lanes - 1) / lanes);
+  }
+
+  // The row of [gates, units] that a lane holds, or -1 for padding.
+  int64_t row(int64_t panel, int vector, int64_t lane) const {
+    static constexpr int kGru[] = {2, 0, 1, 2};
+    const int64_t unit =
+        panel * panel_units() + lane + (plain() ? vector * lanes_of(panel) : 0);
+    if (unit >= units) return -1;
+    const int64_t gate = plain() ? 0 : cell == Cell::kGru ? kGru[vector] : vector;
+    return gate * units + unit;
+  }
+};
+
+// Panels for a cell's kernels, of which the narrower ones serve the last panel.
+template <class T>
+Panels CellPanels(const Kernels<T>& kernels, const StackSpec& stack) {
+  Panels panels{stack.cell, kernels.lanes, stack.units, kernels.lanes};
+  const int64_t left = panels.units_of(panels.count() - 1);
+  for (auto* narrow = kernels.narrower; narrow; narrow = narrow->narrower) {
+    if ((panels.plain() ? 4 : 1) * narrow->lanes < left) break;
+    panels.last_lanes = narrow->lanes;
+  }
+  return panels;
+}
+
+// The kernels of one panel.
+template <class T>
+const Kernels<T>& KernelsOf(const Kernels<T>& kernels, const Panels& panels, int64_t panel) {
+  const Kernels<T>* of = &kernels;
+  while (of->lanes > panels.lanes_of(panel)) of = of->narrower;
+  return *of;
+}
+
+// Panels of the columns of a matrix that has no gates.
+inline Panels PlainPanels(int64_t lanes, int64_t columns) {
+  return {Cell::kTanh, lanes, columns, lanes};
+}
+
+// One panel of the weights' rows, out[k][vector][lane] = weights[row][k].
+template <class T>
+void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
+              int64_t columns, Compute<T>* out) {
+  const int64_t lanes = panels.lanes_of(panel);
+  const int64_t width = panels.packed_width(panel);
+  constexpr int64_t kBlock = 64 / sizeof(T);  // Columns at a time: a cache line of a row.
+  for (int64_t block = 0; block < columns; block += kBlock) {
+    const int64_t count = std::min(columns - block, kBlock);
+    for (int vector = 0; vector < panels.vectors(); ++vector) {
+      Compute<T>* to = out + block * width + vector * lanes;
+      for (int64_t lane = 0; lane < lanes; ++lane, ++to) {
+        const int64_t row = panels.row(panel, first_vector + vector, lane);
+        if (row < 0) {
+          for (int64_t k = 0; k < count; ++k) to[k * width] = 0;
+          continue;
+        }
+        const T* const from = weights + row * columns + block;
+        // So many rows at once are more than a processor foresees.
+        __builtin_prefetch(from + std::min(columns - block - 1, kBlock));
+        for (int64_t k = 0; k < count; ++k) to[k * width] = Load(from[k]);
+      }
+    }
+  }
+}
+
+// The inverse, from all panels.
+template <class T>
+void UnpackRows(const Panels& panels, int first_vector, int64_t panel, const Compute<T>* packed,
+                int64_t columns, T* weights) {
+  const int64_t lanes = panels.lanes_of(panel);
+  const int64_t width = panels.packed_width(panel);
+  constexpr int64_t kBlock = 64 / sizeof(T);
+  for (int64_t block = 0; block < columns; block += kBlock) {
+    const int64_t count = std::min(columns - block, kBlock);
+    for (int vector = 0; vector < panels.vectors(); ++vector) {
+      const Compute<T>* from = packed + block * width + vector * lanes;
+      for (int64_t lane = 0; lane < lanes; ++lane, ++from) {
+        const int64_t row = panels.row(panel, first_vector + vector, lane);
+        if (row < 0) continue;
+        T* const to = weights + row * columns + block;
+        __builtin_prefetch(to + std::min(columns - block - 1, kBlock), 1);
+        for (int64_t k = 0; k < count; ++k) Store(from[k * width], to + k);
+      }
+    }
+  }
+}
+
+// One panel of the weights' columns, out[panel, vector, lane of row][column].
+template <class T>
+void PackColumns(const Panels& panels, int first_vector, int64_t column_panel, const T* weights,
+                 int64_t columns, Compute<T>* out) {
+  const int64_t width = panels.width();
+  const int64_t first = column_panel * width;
+  const int64_t present = std::min(width, columns - first);
+  for (int64_t panel = 0; panel < panels.count(); ++panel) {
+    for (int vector = 0; vector < panels.vectors(); ++vector) {
+      for (int64_t lane = 0; lane < panels.lanes_of(panel); ++lane, out += width) {
+        const int64_t row = panels.row(panel, first_vector + vector, lane);
+        const int64_t copied = row < 0 ? 0 : present;
+        const T* const from = weights + row * columns + first;
+        for (int64_t c = 0; c < copied; ++c) out[c] = Load(from[c]);
+        for (int64_t c = copied; c < width; ++c) out[c] = 0;
+      }
+    }
+  }
+}
+
+// What every pre-activation begins with: both biases, apart where a GRU keeps them apart.
+template <class T>
+void PackBiases(const Panels& panels, const T* input, const T* recurrent, Compute<T>* out) {
+  for (int64_t panel = 0; panel < panels.count(); ++panel) {
+    for (int vector = 0; vector < 4; ++vector) {
+      const bool of_input = vector < panels.vectors();
+      const bool of_hidden = vector >= panels.recurrent_vector();
+      for (int64_t lane = 0; lane < panels.lanes_of(panel); ++lane) {
+        const int64_t row = panels.row(panel, vector, lane);
+        Compute<T> sum = 0;
+        if (row >= 0 && of_input) sum += Load(input[row]);
+        if (row >= 0 && of_hidden) sum += Load(recurrent[row]);
+        *out++ = sum;
+      }
+    }
+  }
+}
+
+template <class T>
+void UnpackBiases(const Panels& panels, const Compute<T>* packed, T* input, T* recurrent) {
+  for (int64_t panel = 0; panel < panels.count(); ++panel) {
+    for (int vector = 0; vector < 4; ++vector) {
+      for (int64_t lane = 0; lane < panels.lanes_of(panel); ++lane, ++packed) {
+        const int64_t row = panels.row(panel, vector, lane);
+        if (row < 0) continue;
+        if (vector < panels.vectors()) Store(*packed, input + row);
+        if (vector >= panels.recurrent_vector()) Store(*packed, recurrent + row);
+      }
+    }
+  }
+}
+
+}  // namespace opwright::rnn

@@ -1,0 +1,54 @@
+// What an RNN is, and which sizes it may have.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace opwright::rnn {
+
+enum class Cell { kRelu, kTanh, kLstm, kGru };
+
+// The layers, whatever they run over.
+struct StackSpec {
+  Cell cell = Cell::kLstm;
+  bool skip_input = false;
+  bool bidirectional = false;
+  int64_t layers = 1;
+  int64_t units = 0;
+  int64_t input_size = 0;
+  int64_t projection = 0;  // 0: none.
+
+  int64_t dirs() const { return bidirectional ? 2 : 1; }
+  int64_t gates() const { return cell == Cell::kLstm ? 4 : cell == Cell::kGru ? 3 : 1; }
+  // Size of a hidden state, which differs from a cell state's under projection.
+  int64_t hidden() const { return projection > 0 ? projection : units; }
+  // Size of what a layer puts out at each step, and so of what the next one reads.
+  int64_t width() const { return dirs() * hidden(); }
+  int64_t layer_input(int64_t layer) const { return layer == 0 ? input_size : width(); }
+  bool has_input_weights(int64_t layer) const { return layer > 0 || !skip_input; }
+};
+
+inline bool SameStack(const StackSpec& a, const StackSpec& b) {
+  return a.cell == b.cell && a.skip_input == b.skip_input &&
+         a.bidirectional == b.bidirectional && a.layers == b.layers && a.units == b.units &&
+         a.input_size == b.input_size && a.projection == b.projection;
+}
+
+// One call.
+struct CallSpec : StackSpec {
+  int64_t time = 0;
+  int64_t batch = 0;
+  bool time_major = true;
+  bool training = false;
+  float dropout = 0;  // Between layers, in training.
+  uint64_t seed = 0;
+
+  bool drops() const { return training && dropout > 0 && layers > 1; }
+};
+
+// Names the first member that is out of range or makes a size overflow.
+Status Validate(const StackSpec& stack);
+Status Validate(const CallSpec& spec);
+
+}  // namespace opwright::rnn

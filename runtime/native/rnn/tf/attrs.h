@@ -1,0 +1,91 @@
+// What the kernels of the CudnnRNN ops have in common: their attrs, and base's type for
+// each of TensorFlow's.
+#pragma once
+
+#include <string>
+
+#include "base/float16.h"
+#include "base/tf/status.h"
+#include "rnn/spec.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/util/env_var.h"
+
+namespace opwright::rnn {
+
+template <class T>
+struct CoreOf {
+  using Type = T;
+};
+template <>
+struct CoreOf<Eigen::half> {
+  using Type = Half;
+};
+template <>
+struct CoreOf<Eigen::bfloat16> {
+  using Type = BFloat16;
+};
+template <class T>
+using Core = typename CoreOf<T>::Type;
+
+// The attrs that say what the layers are.
+class RnnAttrs {
+ public:
+  explicit RnnAttrs(tensorflow::OpKernelConstruction* context) {
+    std::string mode, input_mode, direction;
+    OP_REQUIRES_OK(context, context->GetAttr("rnn_mode", &mode));
+    OP_REQUIRES_OK(context, context->GetAttr("input_mode", &input_mode));
+    OP_REQUIRES_OK(context, context->GetAttr("direction", &direction));
+    OP_REQUIRES_OK(context, context->GetAttr("dropout", &dropout_));
+    int64_t seed, seed2;
+    OP_REQUIRES_OK(context, context->GetAttr("seed", &seed));
+    OP_REQUIRES_OK(context, context->GetAttr("seed2", &seed2));
+    if (context->HasAttr("num_proj")) {
+      OP_REQUIRES_OK(context, context->GetAttr("num_proj", &projection_));
+    }
+    cell_ = mode == "rnn_relu"   ? Cell::kRelu
+            : mode == "rnn_tanh" ? Cell::kTanh
+            : mode == "gru"      ? Cell::kGru
+                                 : Cell::kLstm;
+    skip_input_ = input_mode == "skip_input";
+    auto_select_ = input_mode == "auto_select";
+    bidirectional_ = direction == "bidirectional";
+    seed_ = (static_cast<uint64_t>(seed) << 32) | (static_cast<uint64_t>(seed2) & 0xffffffffu);
+    OP_REQUIRES(context, dropout_ >= 0 && dropout_ <= 1,
+                Invalid("dropout", "must lie between 0 and 1, is " + std::to_string(dropout_)));
+    OP_REQUIRES(context, projection_ >= 0,
+                Invalid("num_proj", "must not be negative, is " + std::to_string(projection_)));
+    OP_REQUIRES_OK(context, tensorflow::ReadBoolFromEnvVar("TF_CUDNN_RESET_RND_GEN_STATE",
+                                                           false, &resets_dropout_));
+  }
+
+  Cell cell() const { return cell_; }
+  int64_t projection() const { return projection_; }
+  int64_t dirs() const { return bidirectional_ ? 2 : 1; }
+  float dropout() const { return dropout_; }
+  uint64_t seed() const { return seed_; }
+  // Whether each call draws the dropout masks of the first: TensorFlow's variable, which asks
+  // its kernels for GPUs the same.
+  bool resets_dropout() const { return resets_dropout_; }
+
+  StackSpec MakeStack(int64_t layers, int64_t units, int64_t input_size) const {
+    StackSpec stack;
+    stack.cell = cell_;
+    stack.skip_input = skip_input_ || (auto_select_ && input_size == units);
+    stack.bidirectional = bidirectional_;
+    stack.layers = layers;
+    stack.units = units;
+    stack.input_size = input_size;
+    stack.projection = projection_;
+    return stack;
+  }
+
+ private:
+  Cell cell_ = Cell::kLstm;
+  bool skip_input_ = false, auto_select_ = false, bidirectional_ = false;
+  int64_t projection_ = 0;
+  float dropout_ = 0;
+  uint64_t seed_ = 0;
+  bool resets_dropout_ = false;
+};
+
+}  // namespace opwright::rnn

@@ -1,0 +1,174 @@
+// How a call of the CudnnRNN ops is read and checked: from shapes alone, so that kernels of
+// every device say the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "rnn/layout.h"
+#include "rnn/tf/params_canonical.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace opwright::rnn {
+
+// Of a shape that is wanted: any numbers, which need not make a tensor that can be.
+using Dims = absl::InlinedVector<int64_t, 3>;
+
+inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& given,
+                               const Dims& wanted) {
+  bool same = static_cast<size_t>(given.dims()) == wanted.size();
+  for (int i = 0; same && i < given.dims(); ++i) {
+    same = given.dim_size(i) == wanted[static_cast<size_t>(i)];
+  }
+  if (same) return absl::OkStatus();
+  return Invalid(name, "must have the shape [" + absl::StrJoin(wanted, ",") + "], has " +
+                           given.DebugString());
+}
+
+// The functions take `shape(i)`, the shape of input i.
+template <int kVersion>
+class RnnCall {
+ public:
+  using TensorShape = tensorflow::TensorShape;
+
+  static constexpr int kLengths = 4;  // The input, in version 3.
+  // The first of the inputs that only the backward op has: output, output_h, output_c, their
+  // three gradients, reserve_space.
+  static constexpr int kOutput = kVersion == 3 ? 5 : 4;
+  static constexpr int kReserve = kOutput + 6;
+
+  explicit RnnCall(tensorflow::OpKernelConstruction* context) : attrs_(context) {
+    if (kVersion == 3) {
+      OP_REQUIRES_OK(context, context->GetAttr("time_major", &time_major_));
+    }
+  }
+
+  bool lstm() const { return attrs_.cell() == Cell::kLstm; }
+  bool resets_dropout() const { return attrs_.resets_dropout(); }
+
+  // Reads the first inputs, which forward and backward ops share, into a configuration.
+  template <class Shape>
+  absl::Status Configure(const Shape& shape, bool training, CallSpec* spec) const {
+    const TensorShape input = shape(0), input_h = shape(1), input_c = shape(2);
+    const TensorShape params = shape(3);
+    if (input.dims() != 3) {
+      return Invalid("input", "must be of rank 3, has the shape " + input.DebugString());
+    }
+    if (input_h.dims() != 3) {
+      return Invalid("input_h", "must be of rank 3, has the shape " + input_h.DebugString());
+    }
+    const int64_t time = input.dim_size(time_major_ ? 0 : 1);
+    const int64_t batch = input.dim_size(time_major_ ? 1 : 0);
+    if (time == 0 || batch == 0 || input.dim_size(2) == 0) {
+      return Invalid("input", "must not be empty, has the shape " + input.DebugString());
+    }
+    const int64_t stacked = input_h.dim_size(time_major_ ? 0 : 1);
+    if (stacked == 0 || stacked % attrs_.dirs() != 0) {
+      return Invalid("input_h",
+                     "its dimension of layers * directions must be a positive "
+                     "multiple of " +
+                         std::to_string(attrs_.dirs()) + ", the shape is " +
+                         input_h.DebugString());
+    }
+    const int64_t projection = attrs_.projection();
+    if (projection > 0 && !lstm()) {
+      return Invalid("num_proj", "only an lstm has a projection; must be 0, is " +
+                                     std::to_string(projection));
+    }
+    int64_t units = input_h.dim_size(2);
+    if (projection > 0) {
+      if (input_c.dims() != 3) {
+        return Invalid("input_c", "must be of rank 3, has the shape " + input_c.DebugString());
+      }
+      units = input_c.dim_size(2);
+      if (projection > units) {
+        return Invalid("num_proj", "must be at most num_units = " + std::to_string(units) +
+                                       ", is " + std::to_string(projection));
+      }
+    }
+    if (units == 0) {
+      return Invalid("input_h", "must not be empty, has the shape " + input_h.DebugString());
+    }
+    TF_RETURN_IF_ERROR(CheckShape(
+        "input_h", input_h, StateDims(stacked, batch, projection > 0 ? projection : units)));
+    if (lstm()) {
+      TF_RETURN_IF_ERROR(CheckShape("input_c", input_c, StateDims(stacked, batch, units)));
+    }
+    static_cast<StackSpec&>(*spec) =
+        attrs_.MakeStack(stacked / attrs_.dirs(), units, input.dim_size(2));
+    spec->time = time;
+    spec->batch = batch;
+    spec->time_major = time_major_;
+    spec->training = training;
+    spec->dropout = attrs_.dropout();
+    spec->seed = attrs_.seed();
+    TF_RETURN_IF_ERROR(ToAbsl(Validate(*spec)));
+    return CheckParams(*spec, params);
+  }
+
+  template <class Shape>
+  absl::Status CheckLengthsShape(const Shape& shape, const CallSpec& spec) const {
+    return CheckShape("sequence_lengths", shape(kLengths), {spec.batch});
+  }
+
+  // Whether every sequence has all steps comes back in `full`.
+  absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSpec& spec,
+                            bool* full) const {
+    *full = true;
+    for (const int32_t length : lengths) {
+      if (length < 0 || length > spec.time) {
+        return Invalid("sequence_lengths", "each must lie between 0 and the number of steps, " +
+                                               std::to_string(spec.time) + "; one is " +
+                                               std::to_string(length));
+      }
+      *full = *full && length == spec.time;
+    }
+    return absl::OkStatus();
+  }
+
+  // The backward op's other inputs; its kernel keeps `reserved` elements.
+  template <class Shape>
+  absl::Status CheckBackward(const Shape& shape, const CallSpec& spec, int64_t reserved) const {
+    static constexpr const char* kNames[] = {
+        "output",          "output_h",          "output_c",
+        "output_backprop", "output_h_backprop", "output_c_backprop"};
+    const auto dims_of = [&](int i) {
+      const auto dims = shape(i).dim_sizes();
+      return Dims(dims.begin(), dims.end());
+    };
+    const Dims wanted[] = {OutputDims(spec), dims_of(1), dims_of(2)};
+    for (const int i : {0, 3, 1, 4, 2, 5}) {
+      if (i % 3 == 2 && !lstm()) continue;
+      TF_RETURN_IF_ERROR(CheckShape(kNames[i], shape(kOutput + i), wanted[i % 3]));
+    }
+    const TensorShape reserve = shape(kReserve);
+    if (reserve.dims() != 1 || reserve.dim_size(0) != reserved) {
+      return Invalid("reserve_space", "must have the shape [" + std::to_string(reserved) +
+                                          "] for these layers, has " + reserve.DebugString() +
+                                          "; take it from the forward op in training");
+    }
+    return absl::OkStatus();
+  }
+
+  // The shape that callers see; the elements lie as [layers * dirs, batch, size] always.
+  Dims StateDims(int64_t stacked, int64_t batch, int64_t size) const {
+    return time_major_ ? Dims{stacked, batch, size} : Dims{batch, stacked, size};
+  }
+  Dims OutputDims(const CallSpec& spec) const {
+    return time_major_ ? Dims{spec.time, spec.batch, spec.width()}
+                       : Dims{spec.batch, spec.time, spec.width()};
+  }
+  // Of the dummy that versions 2 and 3 have.
+  TensorShape HostReservedShape(bool training) const {
+    return kVersion == 2 && training ? TensorShape({2}) : TensorShape({});
+  }
+
+ private:
+  const RnnAttrs attrs_;
+  bool time_major_ = true;
+};
+
+}  // namespace opwright::rnn

@@ -1,0 +1,87 @@
+// What the ops about parameters share: the shapes of canonical tensors, and how many there are.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_join.h"
+#include "rnn/layout.h"
+#include "rnn/tf/attrs.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace opwright::rnn {
+
+// The inputs that say what the layers are.
+constexpr const char* kSizeNames[] = {"num_layers", "num_units", "input_size"};
+
+inline absl::Status CheckScalar(int i, const tensorflow::TensorShape& shape) {
+  if (tensorflow::TensorShapeUtils::IsScalar(shape)) return absl::OkStatus();
+  return Invalid(kSizeNames[i], "must be a scalar, has the shape " + shape.DebugString());
+}
+
+// A vector may be longer, as on a GPU: nobody reads what is left.
+inline absl::Status CheckParams(const StackSpec& stack, const tensorflow::TensorShape& shape) {
+  const int64_t size = ParamsSize(stack);
+  if (shape.dims() == 1 && shape.dim_size(0) >= size) return absl::OkStatus();
+  return Invalid("params", "must have the shape [" + std::to_string(size) +
+                               "] for these layers, or be a longer vector, has " +
+                               shape.DebugString());
+}
+
+template <class S>
+absl::Status CheckFits(int64_t size) {
+  if (size <= std::numeric_limits<S>::max()) return absl::OkStatus();
+  return Invalid("num_units", "there are " + std::to_string(size) +
+                                  " parameters, too many for the dtype of params_size");
+}
+
+inline absl::InlinedVector<int64_t, 3> DimsOf(const CanonicalParam& param) {
+  if (param.columns < 0) return {param.rows};
+  return {param.rows, param.columns};
+}
+
+// Of any shape, as on a GPU: TensorFlow 1's layers restore flat ones.
+inline absl::Status CheckCanonicalParam(const char* name, size_t i, const CanonicalParam& param,
+                                        const tensorflow::TensorShape& shape) {
+  if (shape.num_elements() == param.size()) return absl::OkStatus();
+  return Invalid(std::string(name) + "[" + std::to_string(i) + "]",
+                 "must have the " + std::to_string(param.size()) + " elements of [" +
+                     absl::StrJoin(DimsOf(param), ",") + "], has the shape " +
+                     shape.DebugString());
+}
+
+// How many tensors a conversion is told that there are: V1 has one number, V2 two.
+class CanonicalCounts {
+ public:
+  explicit CanonicalCounts(tensorflow::OpKernelConstruction* context) {
+    if (context->HasAttr("num_params")) {
+      weights_attr_ = biases_attr_ = "num_params";
+    }
+    OP_REQUIRES_OK(context, context->GetAttr(weights_attr_, &weights_));
+    OP_REQUIRES_OK(context, context->GetAttr(biases_attr_, &biases_));
+  }
+
+  // Before any layout is made: so many layers have so many tensors.
+  absl::Status Validate(const StackSpec& stack) const {
+    const int64_t stacked = stack.layers * stack.dirs();
+    if (weights_ != stacked * WeightsPerLayer(stack)) {
+      return Invalid(weights_attr_, "these layers have " +
+                                        std::to_string(stacked * WeightsPerLayer(stack)) +
+                                        " weights, not " + std::to_string(weights_));
+    }
+    if (biases_ != stacked * 2 * stack.gates()) {
+      return Invalid(biases_attr_, "these layers have " +
+                                       std::to_string(stacked * 2 * stack.gates()) +
+                                       " biases, not " + std::to_string(biases_));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string weights_attr_ = "num_params_weights", biases_attr_ = "num_params_biases";
+  int weights_ = 0, biases_ = 0;
+};
+
+}  // namespace opwright::rnn

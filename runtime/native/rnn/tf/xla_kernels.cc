@@ -1,0 +1,320 @@
+// The CudnnRNN ops for XLA, which compiles them under jit_compile and for TPUs: arguments are
+// checked and the programs of xla/program.h are built.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/tf/register.h"
+#include "rnn/tf/call.h"
+#include "rnn/tf/params_canonical.h"
+#include "rnn/xla/program.h"
+#include "tensorflow/compiler/tf2xla/shape_util.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+#include "tensorflow/compiler/tf2xla/xla_op_registry.h"
+#include "tensorflow/core/framework/op.h"
+#include "xla/hlo/builder/lib/constants.h"
+#include "xla/shape_util.h"
+
+namespace opwright::rnn {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::TensorShape;
+using tensorflow::XlaOpKernel;
+using tensorflow::XlaOpKernelContext;
+
+// Of input i; inputs that are lists come last and need no more than their common name.
+std::string NameOf(XlaOpKernelContext* context, int i) {
+  const tensorflow::OpDef* def;
+  const std::string& op = context->op_kernel().type_string();
+  if (!tensorflow::OpRegistry::Global()->LookUpOpDef(op, &def).ok()) return op;
+  return def->input_arg(std::min(i, def->input_arg_size() - 1)).name();
+}
+
+// Shapes of all inputs. Those that XLA only knows a bound of are not implemented: so says the
+// status that makes TensorFlow run without XLA what it chose to compile by itself.
+absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* shapes) {
+  shapes->resize(context->num_inputs());
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    const auto shape = context->InputXlaShape(i);
+    if (!shape.ok()) return shape.status();
+    if (shape->is_dynamic()) {
+      return absl::UnimplementedError(NameOf(context, i) + ": must have a static shape, has " +
+                                      xla::ShapeUtil::HumanString(*shape));
+    }
+    TF_RETURN_IF_ERROR(tensorflow::XLAShapeToTensorShape(*shape, &(*shapes)[i]));
+  }
+  return absl::OkStatus();
+}
+
+template <int kVersion>
+class XlaRnnOp : public XlaOpKernel {
+ public:
+  explicit XlaRnnOp(OpKernelConstruction* context) : XlaOpKernel(context), call_(context) {}
+
+ protected:
+  using Call = RnnCall<kVersion>;
+
+  bool lstm() const { return call_.lstm(); }
+
+  absl::Status Read(XlaOpKernelContext* context, bool training,
+                    std::vector<TensorShape>* shapes, CallSpec* spec,
+                    XlaOperands* operands) const {
+    TF_RETURN_IF_ERROR(ReadShapes(context, shapes));
+    const auto shape = [&](int i) { return (*shapes)[i]; };
+    TF_RETURN_IF_ERROR(call_.Configure(shape, training, spec));
+    operands->type = context->input_xla_type(0);
+    operands->input = context->Input(0);
+    operands->input_h = State(context, 1, *spec, spec->hidden());
+    if (lstm()) operands->input_c = State(context, 2, *spec, spec->units);
+    operands->resets_dropout = call_.resets_dropout();
+    operands->params = context->Input(3);
+    if (kVersion < 3) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(call_.CheckLengthsShape(shape, *spec));
+    return ReadLengths(context, *spec, operands);
+  }
+
+  // As the program wants states, whatever shape callers see.
+  static xla::XlaOp State(XlaOpKernelContext* context, int i, const CallSpec& spec,
+                          int64_t size) {
+    return xla::Reshape(context->Input(i), {spec.layers * spec.dirs(), spec.batch, size});
+  }
+
+  const Call call_;
+
+ private:
+  // Known lengths are checked; a program cannot refuse what it only gets to know when it runs,
+  // so it cuts those to what there is.
+  absl::Status ReadLengths(XlaOpKernelContext* context, const CallSpec& spec,
+                           XlaOperands* operands) const {
+    std::vector<int64_t> known;
+    if (context->ConstantInputAsIntVector(Call::kLengths, &known).ok()) {
+      const std::vector<int32_t> lengths(known.begin(), known.end());
+      bool full;
+      const auto status = call_.CheckLengths(lengths, spec, &full);
+      if (!status.ok()) return status;
+      if (full) return absl::OkStatus();
+    }
+    xla::XlaBuilder* const builder = context->builder();
+    operands->lengths =
+        xla::Clamp(xla::ConstantR0<int32_t>(builder, 0), context->Input(Call::kLengths),
+                   xla::ConstantR0<int32_t>(builder, static_cast<int32_t>(spec.time)));
+    return absl::OkStatus();
+  }
+};
+
+template <int kVersion>
+class XlaForwardOp : public XlaRnnOp<kVersion> {
+ public:
+  explicit XlaForwardOp(OpKernelConstruction* context) : XlaRnnOp<kVersion>(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("is_training", &training_));
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<TensorShape> shapes;
+    CallSpec spec;
+    XlaOperands operands;
+    OP_REQUIRES_OK(context, this->Read(context, training_, &shapes, &spec, &operands));
+    xla::XlaBuilder* const builder = context->builder();
+    const auto made = BuildForward(spec, operands, builder);
+    OP_REQUIRES_OK(context, made.status());
+
+    const xla::XlaOp dummy = xla::Zero(builder, operands.type);
+    context->SetOutput(0, made->output);
+    context->SetOutput(1, xla::Reshape(made->output_h, shapes[1].dim_sizes()));
+    context->SetOutput(
+        2, this->lstm() ? xla::Reshape(made->output_c, shapes[2].dim_sizes()) : dummy);
+    context->SetOutput(3, training_ ? made->reserve : dummy);
+    if (kVersion >= 2) {
+      const TensorShape shape = this->call_.HostReservedShape(training_);
+      context->SetOutput(4, xla::Broadcast(xla::Zero(builder, xla::S8), shape.dim_sizes()));
+    }
+  }
+
+  bool training_ = true;
+};
+
+template <int kVersion>
+class XlaBackwardOp : public XlaRnnOp<kVersion> {
+ public:
+  using XlaRnnOp<kVersion>::XlaRnnOp;
+
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<TensorShape> shapes;
+    CallSpec spec;
+    XlaOperands operands;
+    OP_REQUIRES_OK(context, this->Read(context, true, &shapes, &spec, &operands));
+    const auto shape = [&](int i) { return shapes[i]; };
+    OP_REQUIRES_OK(context, this->call_.CheckBackward(shape, spec, ReserveLayout(spec).size));
+    const int first = this->call_.kOutput;
+    XlaResults results, backprops;
+    results.output = context->Input(first);
+    results.reserve = context->Input(this->call_.kReserve);
+    backprops.output = context->Input(first + 3);
+    backprops.output_h = this->State(context, first + 4, spec, spec.hidden());
+    if (this->lstm()) {
+      backprops.output_c = this->State(context, first + 5, spec, spec.units);
+    }
+    const auto made = BuildBackward(spec, operands, results, backprops, context->builder());
+    OP_REQUIRES_OK(context, made.status());
+
+    context->SetOutput(0, made->input);
+    context->SetOutput(1, xla::Reshape(made->input_h, shapes[1].dim_sizes()));
+    context->SetOutput(2, this->lstm() ? xla::Reshape(made->input_c, shapes[2].dim_sizes())
+                                       : xla::Zero(context->builder(), operands.type));
+    // What nobody reads has no influence.
+    const int64_t rest = shapes[3].dim_size(0) - ParamsSize(spec);
+    const xla::XlaOp zero = xla::Zero(context->builder(), operands.type);
+    context->SetOutput(
+        3, rest == 0 ? made->params : xla::PadInDim(made->params, zero, 0, 0, rest));
+  }
+};
+
+// The ops about parameters: the sizes of the layers are constants of the program.
+class XlaParamsOp : public XlaOpKernel {
+ public:
+  explicit XlaParamsOp(OpKernelConstruction* context) : XlaOpKernel(context), attrs_(context) {}
+
+ protected:
+  absl::Status ReadStack(XlaOpKernelContext* context, std::vector<TensorShape>* shapes,
+                         StackSpec* stack) const {
+    TF_RETURN_IF_ERROR(ReadShapes(context, shapes));
+    int64_t sizes[3];
+    for (int i = 0; i < 3; ++i) {
+      TF_RETURN_IF_ERROR(CheckScalar(i, (*shapes)[i]));
+      if (!context->ConstantInputAsIntScalar(i, &sizes[i]).ok()) {
+        return Invalid(kSizeNames[i], "must be known when the program is compiled");
+      }
+    }
+    *stack = attrs_.MakeStack(sizes[0], sizes[1], sizes[2]);
+    TF_RETURN_IF_ERROR(ToAbsl(Validate(*stack)));
+    return absl::OkStatus();
+  }
+
+  const RnnAttrs attrs_;
+};
+
+class XlaParamsSizeOp : public XlaParamsOp {
+ public:
+  using XlaParamsOp::XlaParamsOp;
+
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<TensorShape> shapes;
+    StackSpec stack;
+    OP_REQUIRES_OK(context, ReadStack(context, &shapes, &stack));
+    const int64_t size = ParamsSize(stack);
+    tensorflow::Tensor made(context->expected_output_dtype(0), TensorShape({1}));
+    if (made.dtype() == tensorflow::DT_INT32) {
+      OP_REQUIRES_OK(context, CheckFits<int32_t>(size));
+      made.vec<int32_t>()(0) = static_cast<int32_t>(size);
+    } else {
+      made.vec<int64_t>()(0) = size;
+    }
+    context->SetConstantOutput(0, made);
+  }
+};
+
+class XlaCanonicalOp : public XlaParamsOp {
+ public:
+  explicit XlaCanonicalOp(OpKernelConstruction* context)
+      : XlaParamsOp(context), counts_(context) {}
+
+ protected:
+  const CanonicalCounts counts_;
+};
+
+class XlaCanonicalToParamsOp : public XlaCanonicalOp {
+ public:
+  using XlaCanonicalOp::XlaCanonicalOp;
+
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<TensorShape> shapes;
+    StackSpec stack;
+    OP_REQUIRES_OK(context, ReadStack(context, &shapes, &stack));
+    OP_REQUIRES_OK(context, counts_.Validate(stack));
+    // In this order, tensors lie one after the other in the packed vector.
+    std::vector<xla::XlaOp> flat;
+    OP_REQUIRES_OK(context, Append(context, "weights", CanonicalWeights(stack), &flat));
+    OP_REQUIRES_OK(context, Append(context, "biases", CanonicalBiases(stack), &flat));
+    context->SetOutput(0, xla::ConcatInDim(context->builder(), flat, 0));
+  }
+
+  static absl::Status Append(XlaOpKernelContext* context, const char* name,
+                             const std::vector<CanonicalParam>& canonical,
+                             std::vector<xla::XlaOp>* flat) {
+    std::vector<xla::XlaOp> given;
+    std::vector<TensorShape> shapes;
+    TF_RETURN_IF_ERROR(context->InputList(name, &given, &shapes));
+    for (size_t i = 0; i < canonical.size(); ++i) {
+      TF_RETURN_IF_ERROR(CheckCanonicalParam(name, i, canonical[i], shapes[i]));
+      flat->push_back(xla::Reshape(given[i], {canonical[i].size()}));
+    }
+    return absl::OkStatus();
+  }
+};
+
+class XlaParamsToCanonicalOp : public XlaCanonicalOp {
+ public:
+  using XlaCanonicalOp::XlaCanonicalOp;
+
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<TensorShape> shapes;
+    StackSpec stack;
+    OP_REQUIRES_OK(context, ReadStack(context, &shapes, &stack));
+    OP_REQUIRES_OK(context, counts_.Validate(stack));
+    OP_REQUIRES_OK(context, CheckParams(stack, shapes[3]));
+    int output = 0;
+    for (const std::vector<CanonicalParam>& canonical :
+         {CanonicalWeights(stack), CanonicalBiases(stack)}) {
+      for (const CanonicalParam& param : canonical) {
+        const xla::XlaOp flat =
+            xla::SliceInDim(context->Input(3), param.at, param.at + param.size(), 1, 0);
+        context->SetOutput(output++, xla::Reshape(flat, DimsOf(param)));
+      }
+    }
+  }
+};
+
+// Kernels are registered one by one and not with REGISTER_XLA_OP: so they have a priority, and
+// a library that is loaded after XLA first compiled is not too late. There are none for GPUs:
+// TensorFlow, where it chooses what XLA compiles, would take nodes away from cuDNN.
+#define REGISTER_ON(DEVICE, NAME, OP) \
+  OPWRIGHT_REGISTER_KERNEL(NAME, .Device(DEVICE).TypeConstraint("T", kTypes), OP)
+#define REGISTER(NAME, OP)              \
+  REGISTER_ON("XLA_CPU_JIT", NAME, OP); \
+  REGISTER_ON("XLA_TPU_JIT", NAME, OP)
+
+constexpr tensorflow::DataType kTypes[] = {tensorflow::DT_BFLOAT16, tensorflow::DT_HALF,
+                                           tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE};
+
+REGISTER("CudnnRNN", XlaForwardOp<1>);
+REGISTER("CudnnRNNV2", XlaForwardOp<2>);
+REGISTER("CudnnRNNV3", XlaForwardOp<3>);
+REGISTER("CudnnRNNBackprop", XlaBackwardOp<1>);
+REGISTER("CudnnRNNBackpropV2", XlaBackwardOp<2>);
+REGISTER("CudnnRNNBackpropV3", XlaBackwardOp<3>);
+REGISTER("CudnnRNNParamsSize", XlaParamsSizeOp);
+REGISTER("CudnnRNNCanonicalToParams", XlaCanonicalToParamsOp);
+REGISTER("CudnnRNNCanonicalToParamsV2", XlaCanonicalToParamsOp);
+REGISTER("CudnnRNNParamsToCanonical", XlaParamsToCanonicalOp);
+REGISTER("CudnnRNNParamsToCanonicalV2", XlaParamsToCanonicalOp);
+
+// XLA's registry alone tells it which inputs are constants. What is added there is for a
+// device that does not exist, so that it makes no second kernels of it.
+const bool kConstantsRegistered = [] {
+  const std::vector<std::string> known = tensorflow::XlaOpRegistry::GetAllRegisteredOps();
+  for (const char* name :
+       {"CudnnRNNParamsSize", "CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2",
+        "CudnnRNNParamsToCanonical", "CudnnRNNParamsToCanonicalV2"}) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    auto builder = tensorflow::XlaOpRegistrationBuilder::Name(name);
+    builder.Device("OPWRIGHT_NONE");
+    for (const char* size : kSizeNames) builder.CompileTimeConstantInput(size);
+    tensorflow::XlaOpRegistrar registrar(builder.Build(nullptr));
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace opwright::rnn

@@ -1,0 +1,1 @@
+"""What classes of ops are made of: from arguments to outputs, eagerly and in graphs."""

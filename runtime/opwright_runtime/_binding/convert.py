@@ -1,0 +1,160 @@
+"""Inputs of an op to tensors, with the dtypes that TensorFlow's own builder picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime._binding.opdef import ArgInfo, OpInfo
+from opwright_runtime._internals import TensorType, ops
+
+_EAGER_TENSOR = ops.EagerTensor
+# Looked at by their types, since asking these for an attribute takes long.
+_TENSORS = frozenset({_EAGER_TENSOR, ops.SymbolicTensor})
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, list, tuple})
+
+
+def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
+    """The inputs as tensors, a list of them for each that is a list.
+
+    A dtype that several inputs share is that of the first tensor among them: plain
+    values follow it wherever they stand.
+    """
+    dtypes: dict[str, Any] = {}
+    for arg, value in zip(info.inputs, inputs, strict=True):
+        if arg.type_attr is not None and arg.type_attr not in dtypes:
+            _infer(dtypes, arg.type_attr, value if arg.is_list else (value,))
+    found: list[Any] = []
+    for arg, value in zip(info.inputs, inputs, strict=True):
+        if not arg.is_list:
+            found.append(_tensor(info, arg, value, dtypes, eager, arg.name))
+            continue
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"Expected list for {arg.name!r}, not {value!r}")
+        if arg.type_list_attr is not None:
+            found.append(_mixed(arg, value, dtypes))
+            continue
+        names = (f"{arg.name}_{index}" for index in range(len(value)))
+        found.append(
+            [
+                _tensor(info, arg, one, dtypes, eager, name)
+                for one, name in zip(value, names, strict=True)
+            ]
+        )
+    return found
+
+
+def flattened(
+    info: OpInfo, values: Sequence[Any]
+) -> tuple[list[tf.Tensor], dict[str, Any]]:
+    """Tensors by argument as one flat list, and the attrs inferred from them."""
+    flat: list[tf.Tensor] = []
+    inferred: dict[str, Any] = {}
+    for arg, value in zip(info.inputs, values, strict=True):
+        if not arg.is_list:
+            flat.append(value)
+            if arg.type_attr is not None:
+                inferred.setdefault(arg.type_attr, value.dtype.base_dtype)
+            continue
+        flat += value
+        if arg.type_list_attr is not None:
+            inferred[arg.type_list_attr] = tuple(t.dtype.base_dtype for t in value)
+        elif inferred.setdefault(arg.count or "", len(value)) != len(value):
+            raise ValueError(f"{arg.name!r} has another length than a list before it")
+        if arg.type_attr is not None and value:
+            inferred.setdefault(arg.type_attr, value[0].dtype.base_dtype)
+    return flat, inferred
+
+
+def _infer(dtypes: dict[str, Any], type_attr: str, values: Any) -> None:
+    """Takes the dtype of what is a tensor already: a plain value's can change."""
+    for value in values if isinstance(values, (list, tuple)) else ():
+        if type(value) in _PLAIN:
+            continue
+        if type(value) is _EAGER_TENSOR:
+            dtypes[type_attr] = value.dtype
+            return
+        tensor = _unwrapped(value)
+        if isinstance(tensor, TensorType):
+            # A variable of Keras has the dtype's name.
+            dtypes[type_attr] = tf.as_dtype(tensor.dtype).base_dtype
+            return
+
+
+def _unwrapped(value: Any) -> Any:
+    """A tensor for what TensorFlow does not know to be one."""
+    if type(value) in _TENSORS or type(value) in _PLAIN:
+        return value
+    as_output = getattr(value, "as_output", None)
+    if as_output is not None:
+        return as_output()
+    if hasattr(value, "OP_NAME"):
+        # It would be converted by its own words, which do not say where it stands.
+        raise TypeError("an op is a tensor only if that is its one output")
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return tf.experimental.dlpack.from_dlpack(value.__dlpack__())
+    return value
+
+
+def _mixed(
+    arg: ArgInfo, values: Sequence[Any], dtypes: dict[str, Any]
+) -> list[tf.Tensor]:
+    """A list whose elements have dtypes of their own, or those of a list before it."""
+    before = dtypes.get(arg.type_list_attr or "", (None,) * len(values))
+    if len(before) != len(values):
+        raise ValueError(f"{arg.name!r} has another length than a list before it")
+    found = [
+        ops.convert_to_tensor(
+            _unwrapped(value),
+            dtype=dtype,
+            name=f"{arg.name}_{index}",
+            as_ref=arg.is_ref,
+        )
+        for index, (value, dtype) in enumerate(zip(values, before, strict=True))
+    ]
+    dtypes[arg.type_list_attr or ""] = [tensor.dtype.base_dtype for tensor in found]
+    return found
+
+
+def _tensor(
+    info: OpInfo,
+    arg: ArgInfo,
+    value: Any,
+    dtypes: dict[str, Any],
+    eager: bool,
+    name: str,
+) -> tf.Tensor:
+    value = _unwrapped(value)
+    if eager and type(value) is _EAGER_TENSOR:
+        return value
+    type_attr = arg.type_attr
+    dtype = arg.dtype if type_attr is None else dtypes.get(type_attr)
+    preferred = None
+    if dtype is None and type_attr is not None:
+        attr = info.attr[type_attr]
+        preferred = attr.default
+        # Where the attr has a default, the value's own dtype wins if it is allowed. In
+        # a graph TensorFlow does not look at that for the elements of a list.
+        if preferred is not None and attr.allowed and (eager or not arg.is_list):
+            try:
+                tensor = ops.convert_to_tensor(value, name=name, as_ref=arg.is_ref)
+            except TypeError:
+                pass
+            else:
+                dtype = tensor.dtype.base_dtype
+                if dtype in attr.allowed:
+                    dtypes[type_attr] = dtype
+                    return tensor
+                dtype = None
+    tensor = ops.convert_to_tensor(
+        value,
+        dtype=dtype,
+        name=name,
+        as_ref=arg.is_ref,
+        preferred_dtype=preferred,
+    )
+    if dtype is None and type_attr is not None:
+        dtypes[type_attr] = tensor.dtype.base_dtype
+    return tensor

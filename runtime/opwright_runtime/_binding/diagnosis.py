@@ -1,0 +1,558 @@
+"""Why TensorFlow refused an op, worked out from its arguments after it did.
+
+Nothing here runs for a call that succeeds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from opwright_runtime import errors, kernels, native
+from opwright_runtime._binding import attrs as attr_values
+from opwright_runtime._binding.opdef import ArgInfo, Deprecation, OpInfo
+from opwright_runtime._internals import TensorType, core, ops
+
+if TYPE_CHECKING:
+    from opwright_runtime._binding.protocol import OpLike
+
+
+def unknown(name: str, names: Iterable[str]) -> errors.OpError:
+    """The error for the name of an op that there is no class for."""
+    close = get_close_matches(name, list(names), n=3)
+    hint = f"; close to it: {', '.join(close)}" if close else ""
+    return errors.make(
+        errors.OpUnknownError,
+        name,
+        f"no op is called {name!r}{hint}",
+        given=name,
+        allowed=tuple(close) or None,
+    )
+
+
+def not_made_so(cls: type[OpLike], arguments: Sequence[object]) -> errors.OpError:
+    """The error for `MatMul(a, b)`."""
+    info = cls._info()
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{cls.__name__}(...) makes no op: write {_calls(cls)}",
+        given=arguments or None,
+        allowed=_calls(cls),
+    )
+
+
+def no_scope(cls: type[OpLike], given: object) -> errors.OpError:
+    """The error for what `create` was given in place of a scope."""
+    info = cls._info()
+    what, instead = errors.shown(given), _calls(cls)
+    if given is errors.MISSING:
+        what = "nothing"
+    if isinstance(given, tf.Graph):
+        what = "a tf.Graph"
+        instead = f"{cls.__name__}.create(Scope(graph), {_arguments(info)})"
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: scope must be a Scope, not {what}; write {instead}",
+        argument="scope",
+        given=given,
+        allowed="a Scope",
+    )
+
+
+def _calls(cls: type[OpLike]) -> str:
+    """How an op is made, as a person would write it."""
+    info = cls._info()
+    function = cls.__module__.rpartition(".")[2]
+    given = _arguments(info)
+    comma = ", " if given else ""
+    return (
+        f"{function}({given}), or {cls.__name__}.create(Scope.current(){comma}{given})"
+    )
+
+
+def _arguments(info: OpInfo) -> str:
+    names = [arg.python_name for arg in info.inputs]
+    names += [attr.python_name for attr in info.required if attr.default is None]
+    return ", ".join(names)
+
+
+def unknown_keywords(
+    cls: type[OpLike], keywords: Mapping[str, object]
+) -> errors.OpError:
+    """The error for keywords that a function does not have."""
+    info = cls._info()
+    inputs = [arg.python_name for arg in info.inputs]
+    attrs = [attr.python_name for attr in info.attrs if not attr.inferred]
+    has = (*inputs, *attrs, "name")
+    name = next(iter(keywords))
+    family = frozenset[str]().union(*(names for names in _SYNONYMS if name in names))
+    close = [one for one in has if one in family]
+    close = (
+        close
+        or get_close_matches(name, has, n=3)
+        or [one for one in has if one.startswith(name) or name.startswith(one)]
+    )
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: has no argument {name!r}; it has {', '.join(has)}{hint}",
+        argument=name,
+        given=keywords[name],
+        allowed=has,
+    )
+
+
+# What TensorFlow's own functions call what ops call otherwise.
+_SYNONYMS = (
+    frozenset(
+        {"axis", "axes", "dim", "dims", "dimension", "concat_dim", "split_dim"}
+        | {"reduction_indices", "dimensions", "batch_dims", "squeeze_dims"}
+    ),
+    frozenset({"keepdims", "keep_dims"}),
+    frozenset(
+        {"input", "inputs", "x", "a", "value", "values", "tensor", "input_tensor"}
+    ),
+    frozenset({"y", "b", "other"}),
+    frozenset({"x", "t"}),
+    frozenset({"y", "e"}),
+    frozenset({"condition", "input"}),
+    frozenset({"type", "type_"}),
+    frozenset({"dtype", "T", "DstT", "out_type", "output_type", "Tout"}),
+    frozenset({"shape", "dims", "size"}),
+    frozenset({"perm", "permutation"}),
+    frozenset({"params", "input", "tensor"}),
+    frozenset({"labels", "targets"}),
+    frozenset({"indices", "ids"}),
+    frozenset({"adj_x", "adjoint_a", "transpose_a"}),
+    frozenset({"adj_y", "adjoint_b", "transpose_b"}),
+)
+
+
+def no_tensor(cls: type[OpLike], what: str) -> errors.OpError:
+    """The error for taking an op that is no tensor for one; `what` it is not."""
+    info = cls._info()
+    slots = cls.__slots__
+    if not slots:
+        why = "it has no output"
+    elif len(slots) == 1:
+        why = f"its output is a list: take {slots[0]}, or an element of it"
+    else:
+        why = f"it has {len(slots)} outputs: take one of {', '.join(slots)}"
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: the op {what}; {why}",
+        allowed=slots,
+    )
+
+
+def explained(
+    error: Exception,
+    info: OpInfo,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    graph: tf.Graph | None,
+) -> Exception:
+    """The error to raise in place of `error`; itself, if TensorFlow had no part in it.
+
+    Args:
+        error: what was raised.
+        info: the op.
+        inputs: its inputs, as they were given.
+        attrs: its attrs by name, as they were given.
+        graph: the graph that it was to be in; None in eager mode.
+    """
+    if isinstance(error, core._NotOkStatusException):
+        error = core._status_to_exception(error)
+    elif not (_is_tensorflow(error) or type(error) in _BUILTIN):
+        return error
+    call = _Call(info, inputs, attrs, graph, error)
+    found: errors.OpError | None = None
+    for refused in (
+        *(call.missing, call.mode, call.lists, call.kinds, call.graphs),
+        call.fixed_dtypes,
+        *(call.shared_dtypes, call.lengths, call.attr_values, call.kernel),
+    ):
+        found = refused()
+        if found is not None:
+            break
+    else:
+        found = call.execution()
+    found.__cause__ = error
+    return found
+
+
+# What TensorFlow raises for bad arguments, besides its own errors.
+_BUILTIN = frozenset(
+    {AssertionError, AttributeError, IndexError, KeyError, NotImplementedError}
+    | {OverflowError, RuntimeError, TypeError, ValueError, UnicodeDecodeError}
+)
+
+
+def _is_tensorflow(error: Exception) -> bool:
+    return type(error).__module__.startswith("tensorflow.")
+
+
+@dataclass(frozen=True)
+class _Given:
+    """One tensor's worth of an argument."""
+
+    arg: ArgInfo
+    label: str
+    value: Any
+
+    @property
+    def dtype(self) -> tf.DType | None:
+        """Its dtype if it is a tensor already."""
+        value = self.value
+        return tf.as_dtype(value.dtype) if isinstance(value, TensorType) else None
+
+    def converted(self, dtype: tf.DType | None) -> tf.DType | None:
+        """The dtype of a plain value as a tensor; None if it makes none."""
+        for leaf in tf.nest.flatten(self.value):
+            if isinstance(leaf, ops.SymbolicTensor):
+                # TensorFlow packs it in its graph, where nothing is to be added now.
+                return leaf.dtype if dtype in (None, leaf.dtype) else None
+        try:
+            with tf.init_scope():
+                return ops.convert_to_tensor(self.value, dtype=dtype).dtype
+        except Exception:
+            return None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that failed. Each method looks for one reason."""
+
+    info: OpInfo
+    inputs: Sequence[Any]
+    attrs: Mapping[str, Any]
+    graph: tf.Graph | None
+    error: Exception
+
+    def _made(
+        self, family: type[errors.OpError], message: str, **fields: Any
+    ) -> errors.OpError:
+        text = f"{self.info.name}: {message}"
+        return errors.make(family, self.info.name, text, cause=self.error, **fields)
+
+    def _refused(self, given: _Given, allowed: object, why: str = "") -> errors.OpError:
+        """`given` is not one of `allowed`, which `why` gives the reason for."""
+        shown = given.value if given.dtype is None else given.dtype
+        return self._made(
+            errors.OpInputError,
+            f"{given.label} must be {errors.in_words(allowed)}{why}, "
+            f"not {errors.shown(shown)}",
+            argument=given.label,
+            given=shown,
+            allowed=allowed,
+        )
+
+    def _given(self) -> Iterator[_Given]:
+        for arg, value in zip(self.info.inputs, self.inputs, strict=True):
+            if not arg.is_list:
+                yield _Given(arg, arg.python_name, value)
+                continue
+            for index, one in enumerate(value):
+                yield _Given(arg, f"{arg.python_name}[{index}]", one)
+
+    def missing(self) -> errors.OpError | None:
+        for arg, value in zip(self.info.inputs, self.inputs, strict=True):
+            values = value if arg.is_list and isinstance(value, (list, tuple)) else []
+            for one in (value, *values):
+                if one is None or one is errors.MISSING:
+                    why = ": None is no tensor" if one is None else ""
+                    return self._made(
+                        errors.OpInputError,
+                        f"{arg.python_name} is missing{why}",
+                        argument=arg.python_name,
+                        allowed="a tensor",
+                    )
+        return None
+
+    def mode(self) -> errors.OpError | None:
+        gone = self.info.deprecated
+        if gone is not None and self.graph is None:
+            current = tf.version.GRAPH_DEF_VERSION
+            if current >= gone.version:
+                return removed(self.info.name, gone, current, self.error)
+        if self.info.has_ref and self.graph is None:
+            return graph_only(self.info, self.error)
+        return None
+
+    def lists(self) -> errors.OpError | None:
+        for arg, value in zip(self.info.inputs, self.inputs, strict=True):
+            if arg.is_list and not isinstance(value, (list, tuple)):
+                return self._made(
+                    errors.OpInputError,
+                    f"{arg.python_name} must be a list of tensors, "
+                    f"not {errors.shown(value)}",
+                    argument=arg.python_name,
+                    given=value,
+                    allowed="a list of tensors",
+                )
+        return None
+
+    def kinds(self) -> errors.OpError | None:
+        """What looks like a tensor and stands for something else."""
+        for given in self._given():
+            value = given.value
+            if isinstance(value, tf.__internal__.CompositeTensor):
+                what, instead = f"a {type(value).__name__}", _parts(value)
+            elif type(value).__name__ == "KerasTensor":
+                what = "a KerasTensor, which stands for what a Keras model will get"
+                instead = "call the op in the `call` of a keras.Layer"
+            else:
+                continue
+            return self._made(
+                errors.OpInputError,
+                f"{given.label} must be a tensor, not {what}; {instead}",
+                argument=given.label,
+                given=value,
+                allowed="a tensor",
+            )
+        return None
+
+    def graphs(self) -> errors.OpError | None:
+        """Tensors that cannot be where the op is to go."""
+        for given in self._given():
+            value = given.value
+            if isinstance(value, ops.EagerTensor):
+                if self.graph is not None and not self.graph.building_function:
+                    return self._made(
+                        errors.OpInputError,
+                        f"{given.label} is an eager tensor, which a tf.Graph does not "
+                        "take; give its value",
+                        argument=given.label,
+                        given=value,
+                        allowed="a tensor of the graph, or a value",
+                    )
+            elif isinstance(value, tf.Tensor) and self._is_foreign(value.graph):
+                where = "eager mode" if self.graph is None else "this graph"
+                return self._made(
+                    errors.OpInputError,
+                    f"{given.label} is a tensor of another graph, "
+                    f"{value.name}, which {where} cannot reach",
+                    argument=given.label,
+                    given=value,
+                    allowed=f"a tensor of {where}, or a value",
+                )
+        return None
+
+    def _is_foreign(self, graph: tf.Graph) -> bool:
+        own: Any = self.graph
+        while own is not None:
+            if own is graph:
+                return False
+            own = getattr(own, "outer_graph", None)
+        return True
+
+    def fixed_dtypes(self) -> errors.OpError | None:
+        for given in self._given():
+            arg, dtype = given.arg, given.dtype
+            if arg.is_ref and (dtype is None or not dtype._is_ref_dtype):
+                return self._refused(given, "a ref, such as VariableV2 makes")
+            if dtype is None and given.converted(arg.dtype) is None:
+                if arg.dtype is not None:
+                    return self._refused(given, (arg.dtype,))
+                if given.converted(None) is None:
+                    return self._no_tensor(given)
+            wanted = arg.dtype
+            if wanted and dtype is not None and dtype.base_dtype != wanted:
+                return self._refused(given, (wanted,))
+        return None
+
+    def _no_tensor(self, given: _Given) -> errors.OpError:
+        value = given.value
+        outputs = getattr(type(value), "op_def", None)
+        if outputs is not None:
+            names = [f".{output.python_name}" for output in outputs.outputs]
+            what = f"a {type(value).__name__}, which has {len(names)} outputs"
+            hint = f"; give one of {', '.join(names)}" if names else ""
+        else:
+            what, hint = errors.shown(value), _own_words(value)
+        return self._made(
+            errors.OpInputError,
+            f"{given.label} must be a tensor, or a value that makes one, "
+            f"not {what}{hint}",
+            argument=given.label,
+            given=value,
+            allowed="a tensor, or a value that makes one",
+        )
+
+    def shared_dtypes(self) -> errors.OpError | None:
+        """Dtypes of inputs that one attr names: each allowed, and all the same."""
+        first: dict[str, _Given] = {}
+        givens = [given for given in self._given() if given.arg.dtype is None]
+        # The dtype is inferred from tensors, wherever they stand; plain values follow.
+        for given in sorted(givens, key=lambda given: given.dtype is None):
+            name = given.arg.type_attr or given.arg.type_list_attr or ""
+            allowed = self.info.attr[name].allowed
+            known = None if given.arg.type_list_attr else first.get(name)
+            expected = None if known is None else _dtype_of(known)
+            dtype = given.dtype
+            if dtype is None:
+                dtype = given.converted(expected)
+                if dtype is None and expected is not None and known is not None:
+                    return self._refused(given, (expected,), f" as {known.label} is")
+            if dtype is None:
+                continue
+            if allowed is not None and dtype.base_dtype not in allowed:
+                default = self.info.attr[name].default
+                if given.dtype is None and default and given.converted(default):
+                    continue
+                return self._refused(given, allowed)
+            if expected is not None and dtype.base_dtype != expected:
+                assert known is not None
+                return self._refused(given, (expected,), f" as {known.label} is")
+            first.setdefault(name, given)
+        return None
+
+    def lengths(self) -> errors.OpError | None:
+        first: dict[str, tuple[str, int]] = {}
+        for arg, value in zip(self.info.inputs, self.inputs, strict=True):
+            name = arg.count or arg.type_list_attr
+            if name is None:
+                continue
+            length, minimum = len(value), self.info.attr[name].minimum
+            other, expected = first.setdefault(name, (arg.python_name, length))
+            if minimum is not None and length < minimum:
+                words = f"at least {minimum} elements"
+            elif length != expected:
+                words = f"{expected} elements as {other} has"
+            else:
+                continue
+            return self._made(
+                errors.OpInputError,
+                f"{arg.python_name} must have {words}, not {length}",
+                argument=arg.python_name,
+                given=length,
+                allowed=words,
+            )
+        return None
+
+    def attr_values(self) -> errors.OpError | None:
+        for name, value in self.attrs.items():
+            attr = self.info.attr[name]
+            try:
+                attr_values.checked(attr, value)
+            except attr_values.BadValueError as refused:
+                is_option = attr in self.info.options
+                return errors.bad_argument(
+                    errors.OpOptionError if is_option else errors.OpAttrError,
+                    self.info.name,
+                    attr.python_name,
+                    value,
+                    refused.allowed,
+                    self.error,
+                )
+        return None
+
+    def kernel(self) -> errors.OpError | None:
+        if not re.search(
+            r"Could not find device for node|No OpKernel was registered"
+            r"|registered kernels|No registered",
+            str(self.error),
+        ):
+            return None
+        rows = kernels.kernels(self.info.name)
+        given = self._dtypes()
+        allowed = tuple(f"{device} ({words})" for device, words in kernels.served(rows))
+        there = f"there are some for {'; '.join(allowed)}" if rows else "it has none"
+        if self.info.native and not native.loaded():
+            devices = " and ".join(self.info.native)
+            there += f"; opwright's library has some for {devices}: {native.HOW}"
+        return self._made(
+            errors.OpKernelError,
+            f"no kernel can run it here{f' with {given}' if given else ''}; {there}",
+            given=given,
+            allowed=allowed,
+        )
+
+    def _dtypes(self) -> str:
+        dtypes: dict[str, str] = {}
+        for given in self._given():
+            dtype = _dtype_of(given)
+            if given.arg.type_attr is not None and dtype is not None:
+                dtypes.setdefault(given.arg.type_attr, dtype.name)
+        for name, value in self.attrs.items():
+            if self.info.attr[name].kind == "type":
+                dtypes[name] = attr_values.normalised("type", value).name
+        return ", ".join(f"{name}={dtype}" for name, dtype in dtypes.items())
+
+    def execution(self) -> errors.OpError:
+        message = getattr(self.error, "message", None) or str(self.error)
+        message = re.sub(r"\{\{function_node [^}]*\}\} ?", "", message)
+        message = message.replace(f" [Op:{self.info.name}]", "").strip()
+        given = ", ".join(f"{g.label}: {errors.shown(g.value)}" for g in self._given())
+        return self._made(
+            errors.OpExecutionError,
+            f"{message} (given {given})" if given else message,
+            given=given or None,
+        )
+
+
+def removed(
+    op: str, deprecation: Deprecation, producer: int, cause: Exception | None = None
+) -> errors.OpError:
+    """An error that says since when an op is gone, and what replaces it."""
+    return errors.make(
+        errors.OpRemovedError,
+        op,
+        f"{op}: removed in GraphDef version {deprecation.version}; this is {producer}. "
+        f"{deprecation.explanation.rstrip('.')}. A graph imported from an older "
+        "version still takes it",
+        given=producer,
+        allowed=f"GraphDef versions before {deprecation.version}",
+        cause=cause,
+    )
+
+
+def graph_only(info: OpInfo, cause: Exception | None = None) -> errors.OpError:
+    """An error for an op with refs in eager mode."""
+    refs = [arg.python_name for arg in (*info.inputs, *info.outputs) if arg.is_ref]
+    return errors.make(
+        errors.OpModeError,
+        info.name,
+        f"{info.name}: exists in graphs only, for {', '.join(dict.fromkeys(refs))} "
+        "is a ref; make it in a tf.Graph",
+        argument=refs[0],
+        given="eager mode",
+        allowed="a tf.Graph",
+        cause=cause,
+    )
+
+
+def _parts(value: Any) -> str:
+    """The tensors that a composite one is made of."""
+    if isinstance(value, tf.RaggedTensor):
+        return "give its flat_values and row_splits, or its to_tensor()"
+    if isinstance(value, tf.SparseTensor):
+        return "give its indices, values and dense_shape, or tf.sparse.to_dense of it"
+    if isinstance(value, tf.IndexedSlices):
+        return "give its indices and values, or tf.convert_to_tensor of it"
+    return "give the tensors that it is made of"
+
+
+def _own_words(value: Any) -> str:
+    """What a value with a conversion of its own says of why it makes no tensor."""
+    if not hasattr(value, "__tf_tensor__"):
+        return ""
+    try:
+        ops.convert_to_tensor(value)
+    except Exception as error:
+        return f": {' '.join(str(error).split())}"
+    return ""
+
+
+def _dtype_of(given: _Given) -> tf.DType | None:
+    dtype = given.dtype or given.converted(None)
+    return None if dtype is None else dtype.base_dtype

@@ -1,0 +1,306 @@
+"""From an op's arguments to its outputs: eager execution and graph building."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime import errors
+from opwright_runtime._binding import attrs as attr_values
+from opwright_runtime._binding import convert
+from opwright_runtime._binding.opdef import ArgInfo, OpInfo, grouped, length_in
+from opwright_runtime._internals import (
+    context,
+    core,
+    eager_execute,
+    execute,
+    op_callbacks,
+    ops,
+)
+
+if TYPE_CHECKING:
+    from opwright_runtime._binding.scope import Scope
+
+_NOTHING = nullcontext()
+# After these nothing has run: an input has to be converted first, an attr normalised.
+_RETRIED = (core._FallbackException, TypeError)
+
+
+Made: TypeAlias = "tuple[tf.Operation | None, Sequence[Any]]"
+"""An op that was made: its operation in a graph, and its outputs, by argument."""
+
+
+def make(
+    info: OpInfo,
+    scope: Scope,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    fast_path_error: Exception | None,
+) -> Made:
+    """Makes an op where the bare fast path did not.
+
+    Args:
+        info: the op.
+        scope: where it goes.
+        inputs: its inputs in order, a sequence for each that is a list.
+        attrs: its attrs by name, but for those that are inferred from the inputs.
+        fast_path_error: what the fast path raised, if it was tried.
+
+    Raises:
+        OpError: the op was refused.
+    """
+    if fast_path_error is not None:
+        # The caller's frame holds it, and it would hold that: a cycle for each call.
+        fast_path_error.__traceback__ = None
+    is_eager = scope.graph is None and context.executing_eagerly()
+    graph = None if is_eager else scope.target(info.name)
+    try:
+        if fast_path_error is not None and not isinstance(fast_path_error, _RETRIED):
+            raise fast_path_error
+        if graph is None:
+            return None, _run(info, scope, inputs, attrs, fast_path_error)
+        return _add(info, scope, graph, inputs, attrs)
+    except errors.OpError:
+        raise
+    except Exception as error:
+        # Ctrl-C, while TensorFlow made an exception of its own.
+        if isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(
+            error
+        ):
+            raise KeyboardInterrupt from None
+        # A program without errors never imports it.
+        from opwright_runtime._binding import diagnosis
+
+        explained = diagnosis.explained(error, info, inputs, attrs, graph)
+        if explained is error:
+            raise
+        raise explained from explained.__cause__
+
+
+def outputs_of(info: OpInfo, operation: tf.Operation) -> Sequence[Any]:
+    """The outputs of an operation by argument: a tensor each, or a list of them."""
+    return _by_argument(info, operation.outputs, partial(length_in, operation))
+
+
+def _by_argument(
+    info: OpInfo, flat: Sequence[tf.Tensor], length: Callable[[ArgInfo], int]
+) -> Sequence[Any]:
+    return [*grouped(info.outputs, flat, length)] if info.has_list_output else flat
+
+
+def _normalised(info: OpInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for name, value in attrs.items():
+        attr = info.attr[name]
+        try:
+            values[name] = attr_values.normalised(attr.kind, value, attr.message)
+        except attr_values.BadValueError as refused:
+            raise errors.bad_argument(
+                errors.OpOptionError if attr in info.options else errors.OpAttrError,
+                info.name,
+                attr.python_name,
+                value,
+                refused.allowed,
+            ) from None
+    return values
+
+
+def _run(
+    info: OpInfo,
+    scope: Scope,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    fast_path_error: Exception | None,
+) -> Sequence[Any]:
+    if info.has_ref:
+        from opwright_runtime._binding import diagnosis
+
+        raise diagnosis.graph_only(info)
+    values = _normalised(info, attrs)
+    with scope.entered(None) if scope._devices else _NOTHING:
+        # It takes inputs of some other kinds than tensors as well, and sooner.
+        if fast_path_error is None:
+            done = _run_fast(info, inputs, values)
+            if done is not None:
+                return done
+        tensors = convert.tensors(info, inputs, eager=True)
+        done = _run_fast(info, tensors, values)
+        return _run_slowly(info, tensors, values) if done is None else done
+
+
+def _run_fast(
+    info: OpInfo, inputs: Sequence[Any], values: Mapping[str, Any]
+) -> Sequence[Any] | None:
+    """The outputs; None if the fast path does not take the call."""
+    sent = [item for pair in values.items() for item in pair]
+    try:
+        result = execute(context.context(), info.name, None, *inputs, *sent)
+    except core._FallbackException:
+        return None
+    return (result,) if len(info.outputs) == 1 else result or ()
+
+
+def _run_slowly(
+    info: OpInfo, tensors: Sequence[Any], values: Mapping[str, Any]
+) -> Sequence[Any]:
+    """For what the fast path cannot carry: a tensor-valued attr, a symbolic input."""
+    flat, inferred = convert.flattened(info, tensors)
+    inferred.update(values)
+    sent: list[Any] = []
+    for attr in info.attrs:
+        value = inferred.get(attr.name, attr.default)
+        # Eager execution knows no tensor-valued attrs; a default need not be sent.
+        if attr.kind != "tensor" or not attr_values.same_tensor(value, attr.default):
+            sent += attr.name, attr_values.eager(attr.kind, value)
+    length = partial(_length_of, inferred)
+    count = sum(length(arg) if arg.is_list else 1 for arg in info.outputs)
+    outputs = eager_execute.execute(
+        info.name, count, flat, tuple(sent), context.context()
+    )
+    if count and eager_execute.must_record_gradient():
+        eager_execute.record_gradient(info.name, flat, tuple(sent), outputs)
+    return _by_argument(info, outputs if count else [], length)
+
+
+def _length_of(inferred: Mapping[str, Any], arg: ArgInfo) -> int:
+    if arg.count is not None:
+        return int(inferred[arg.count])
+    return len(inferred[arg.type_list_attr or ""])
+
+
+def _add(
+    info: OpInfo,
+    scope: Scope,
+    graph: Any,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+) -> Made:
+    name = scope.op_name or info.name
+    flat, inferred = _symbolic(info, graph, inputs)
+    if (
+        flat is None
+        or not scope.plain
+        or info.has_ref
+        or graph is not ops.get_default_graph()
+    ):
+        operation = _create_within(info, scope, graph, name, inputs, attrs)
+    else:
+        operation = _create(info, graph, name, flat, inferred, attrs)
+    outputs = operation.outputs
+    if op_callbacks.should_invoke_op_callbacks():
+        outputs = _called_back(operation, outputs)
+    if outputs and eager_execute.must_record_gradient():
+        attrs_of = ((attr.name, operation.get_attr(attr.name)) for attr in info.attrs)
+        recorded = tuple(item for pair in attrs_of for item in pair)
+        eager_execute.record_gradient(info.name, operation.inputs, recorded, outputs)
+    return operation, _by_argument(info, outputs, partial(length_in, operation))
+
+
+def _symbolic(
+    info: OpInfo, graph: Any, inputs: Sequence[Any]
+) -> tuple[list[tf.Tensor] | None, dict[str, Any]]:
+    """The inputs in one flat list if all are tensors of `graph`, and their lengths.
+
+    Then nothing is left to convert or capture, which would make more nodes under the
+    op's name.
+    """
+    inferred: dict[str, Any] = {}
+    if graph._control_flow_context is not None:
+        return None, inferred
+    flat: list[Any] = []
+    if info.has_list_input:
+        for arg, value in zip(info.inputs, inputs, strict=True):
+            if not arg.is_list:
+                flat.append(value)
+            elif isinstance(value, (list, tuple)):
+                flat += value
+            else:
+                return None, inferred
+    else:
+        flat += inputs
+    symbolic = ops.SymbolicTensor
+    for tensor in flat:
+        if type(tensor) is not symbolic or tensor.graph is not graph:
+            return None, inferred
+    if info.has_list_input:
+        _, inferred = convert.flattened(info, inputs)
+    return flat, inferred
+
+
+def _create_within(
+    info: OpInfo,
+    scope: Scope,
+    graph: Any,
+    name: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+) -> Any:
+    """`_create` with all that the scope and the conversion of inputs set up."""
+    if not graph.building_function:
+        # As TensorFlow does, go where the inputs are; a bound scope must agree.
+        values = [
+            one
+            for value in inputs
+            for one in (value if isinstance(value, (list, tuple)) else [value])
+        ]
+        graph = ops._get_graph_from_inputs(values, scope.graph)
+    with ExitStack() as stack:
+        if graph is not ops.get_default_graph():
+            stack.enter_context(graph.as_default())
+        stack.enter_context(scope.entered(graph))
+        # Constants and captures that conversion makes go by the op's name.
+        name = stack.enter_context(graph.name_scope(name))
+        tensors = convert.tensors(info, inputs, eager=False)
+        flat, inferred = convert.flattened(info, tensors)
+        # Pairs a flat list with arguments as TensorFlow's own builder does.
+        for arg, tensor in zip(info.inputs, flat, strict=False):
+            if arg.is_ref:
+                stack.enter_context(ops.colocate_with(tensor))
+        return _create(info, graph, name, flat, inferred, attrs)
+
+
+def _create(
+    info: OpInfo,
+    graph: Any,
+    name: str,
+    flat: Sequence[tf.Tensor],
+    inferred: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+) -> Any:
+    if info.deprecated is not None:
+        producer = graph.graph_def_versions.producer
+        if producer >= info.deprecated.version:
+            from opwright_runtime._binding import diagnosis
+
+            raise diagnosis.removed(info.name, info.deprecated, producer)
+    # TensorFlow's C++ fills in defaults and the dtypes that are inferred from inputs.
+    protos = {}
+    for attr_name, value in inferred.items():
+        kind = info.attr[attr_name].kind
+        if kind != "type":
+            protos[attr_name] = attr_values.proto(kind, value)
+    for attr_name, value in _normalised(info, attrs).items():
+        attr = info.attr[attr_name]
+        if not attr_values.is_default(attr, value):
+            protos[attr_name] = attr_values.proto(attr.kind, value)
+    return graph._create_op_internal(
+        info.name, flat, name=name, attrs=protos, op_def=info.proto
+    )
+
+
+def _called_back(operation: Any, outputs: Any) -> Any:
+    """Outputs as TensorFlow's debugger and `enable_check_numerics` replace them."""
+    node_def = operation.node_def
+    changed = op_callbacks.invoke_op_callbacks(
+        node_def.op,
+        tuple(operation.inputs),
+        dict(node_def.attr),
+        tuple(outputs),
+        op_name=operation.name,
+        graph=operation.graph,
+    )
+    return outputs if changed is None else changed

@@ -1,0 +1,158 @@
+"""Generated packages: whether they fit, and names that are imported on first use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from importlib import import_module
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from opwright_runtime._internals import autograph_config
+
+if TYPE_CHECKING:
+    from opwright_runtime._binding.op import Op
+
+
+class _LazyPackage(ModuleType):
+    """A package whose names are each found in one of its modules, or of others.
+
+    All but what its `__init__` defines itself, which are `_defined`.
+    """
+
+    _defined: Collection[str] = ()
+    _packages: Collection[str] = ()
+    _modules: Mapping[str, str] = {}
+    _elsewhere: Mapping[str, str] = {}
+    _exports: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return sorted(self._public())
+        if name in self._packages:
+            return import_module(f"{self.__name__}.{name}")
+        if name in self._modules:
+            module = f"{self.__name__}.{self._modules[name]}"
+        elif name in self._elsewhere:
+            module = self._elsewhere[name]
+        elif self._exports and not name.startswith("_") and name in self._exported():
+            module = self._exports
+        else:
+            raise _not_here(self.__name__, name, sys._getframe(1))
+        value = getattr(import_module(module), name)
+        self.__dict__[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # A module is named as the function that it defines; once imported, Python binds
+        # it to that name in its package, where the function belongs. So it does where
+        # the op lay before it moved to another package.
+        if isinstance(value, ModuleType) and (
+            name in self._modules or name in self._elsewhere
+        ):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted({*self._public(), *self._packages, *super().__dir__()})
+
+    def _public(self) -> set[str]:
+        names = {*self._defined, *self._modules, *self._elsewhere}
+        return names.union(self._exported())
+
+    def _exported(self) -> Iterable[str]:
+        """What is written by hand and belongs to the package."""
+        if self._exports is None:
+            return ()
+        names: Iterable[str] = import_module(self._exports).__all__
+        return names
+
+
+def _not_here(package: str, name: str, caller: FrameType) -> Exception:
+    """The error for a name that a package lacks: which one has it, if another does."""
+    table = sys.modules.get(f"{package.partition('.')[0]}._table")
+    for module, cls in () if table is None else table.OPS.values():
+        group, _, function = module.rpartition(".")
+        if name in (cls, function) and group != package:
+            text = f"{name!r} is not in {package}: write `from {group} import {name}`"
+            # `from package import name` asks first whether the package has it, and
+            # leaves no trace of an AttributeError.
+            if caller.f_code.co_name == "_handle_fromlist":
+                return ImportError(text, name=package)
+            return AttributeError(text)
+    return AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def lazy_packages(package: str, names: Collection[str]) -> None:
+    """Makes `package` import each of the packages `names` below it when it is named."""
+    _make_lazy(package, _packages=names)
+
+
+def lazy_package(
+    package: str,
+    modules: Mapping[str, str],
+    elsewhere: Mapping[str, str] | None = None,
+    exports: str | None = None,
+) -> None:
+    """Makes `package` find each name of `modules` in that module of its own.
+
+    The names of `elsewhere` it finds in modules of other packages, and the public names
+    of the module `exports` there. A package already imported is changed in place; its
+    other names stay.
+    """
+    elsewhere = elsewhere or {}
+    _make_lazy(package, _modules=modules, _elsewhere=elsewhere, _exports=exports)
+    _leave_to_python(package)
+
+
+def lazy_names(module: str, names: Mapping[str, str]) -> None:
+    """Makes `module` find each of `names` in another module."""
+    _make_lazy(module, _elsewhere=names)
+
+
+def lazy_exports(module: str, defined: Collection[str], exports: str | None) -> None:
+    """Makes `module` have, beside what it has `defined`, `exports`' public names."""
+    _make_lazy(module, _defined=defined, _exports=exports)
+
+
+def _make_lazy(module: str, **facts: object) -> None:
+    found = sys.modules[module]
+    found.__dict__.update(facts)
+    found.__class__ = _LazyPackage
+
+
+def registry(
+    ops: Mapping[str, tuple[str, str]],
+) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
+    """`op_class` and `op_names` over a table of OP_NAME to module and class."""
+
+    def op_class(name: str) -> type[Op]:
+        """The class of the op called `name`, `Namespace>Op` included.
+
+        Raises:
+            OpUnknownError: there is none.
+        """
+        try:
+            module, cls = ops[name]
+        except KeyError:
+            from opwright_runtime._binding import diagnosis
+
+            raise diagnosis.unknown(name, ops) from None
+        found: type[Op] = getattr(import_module(module), cls)
+        return found
+
+    def op_names() -> list[str]:
+        """Every OP_NAME that there is a class for, sorted."""
+        return sorted(ops)
+
+    return op_class, op_names
+
+
+def _leave_to_python(package: str) -> None:
+    """Keeps AutoGraph from rewriting `package`'s code in the bodies of tf.functions."""
+    rule = autograph_config.DoNotConvert(package)
+    rules = (rule, *autograph_config.CONVERSION_RULES)
+    autograph_config.CONVERSION_RULES = rules
+
+
+_leave_to_python(__name__.partition(".")[0])

@@ -1,0 +1,316 @@
+"""Op: the base of every op's class."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import tensorflow as tf
+
+from opwright_runtime import errors, kernels
+from opwright_runtime._binding import dispatch, opdef
+from opwright_runtime._binding.scope import Scope
+from opwright_runtime._binding.view import OpInputs
+from opwright_runtime._internals import context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
+
+    from opwright_runtime._binding.options import OpOptions
+
+NewOp = TypeVar("NewOp", bound="Op")
+F = TypeVar("F", bound="Callable[..., object]")
+
+
+class _OpDef:
+    """`op_def` of an op's class: read from the registry when first asked for."""
+
+    def __get__(self, instance: object, owner: type[Op]) -> opdef.OpInfo:
+        return owner._info()
+
+
+class Op:
+    """An op that has been made: in a graph an operation, in eager mode its results.
+
+    Its outputs are attributes, each a plain `tf.Tensor` or a list of them, and it
+    unpacks into them: `values, indices = TopKV2.create(...)`. An op with one output is
+    a `TensorOp`. Two others are equal if they are the same operation, or in eager mode
+    hold the same tensors.
+    """
+
+    __slots__ = ("__weakref__", "_operation")
+
+    OP_NAME: ClassVar[str]
+    PYTHON_NAMES: ClassVar[Mapping[str, str]] = {}
+    MESSAGES: ClassVar[Mapping[str, str]] = {}
+    NATIVE: ClassVar[tuple[str, ...]] = ()
+    Outputs: ClassVar[Any]
+    Inputs: ClassVar[type[OpInputs]] = OpInputs
+    Options: ClassVar[type[OpOptions]]
+
+    op_def = _OpDef()
+    """The op's inputs, outputs and attrs as the installed TensorFlow has them."""
+
+    _operation: tf.Operation
+    _cached_info: ClassVar[opdef.OpInfo]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Options" in cls.__dict__:
+            cls.Options._op_name = cls.OP_NAME
+            cls.Options._op_class = cls
+        if "Outputs" in cls.__dict__:
+            # As the tuples of TensorFlow's own functions are called: tf.nest compares.
+            cls.Outputs.__name__ = cls.__name__
+        if "create" in cls.__dict__:
+            explained(cls.__dict__["create"].__func__)
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        from opwright_runtime._binding import diagnosis
+
+        raise diagnosis.not_made_so(type(self), arguments)
+
+    @classmethod
+    def from_operation(cls, operation: tf.Operation) -> Self:
+        """The op that stands for `operation`, of any graph.
+
+        Raises:
+            OpInputError: it is an operation of another type.
+        """
+        found = getattr(operation, "type", None)
+        if found != cls.OP_NAME:
+            what = repr(operation) if found is None else f"a {found}"
+            raise errors.make(
+                errors.OpInputError,
+                cls.OP_NAME,
+                f"{cls.OP_NAME}.from_operation: takes an operation of type "
+                f"{cls.OP_NAME}, not {what}",
+                argument="operation",
+                given=operation,
+                allowed=cls.OP_NAME,
+            )
+        self = new(cls)
+        self._fill(operation, dispatch.outputs_of(cls._info(), operation))
+        return self
+
+    @classmethod
+    def kernels(cls) -> tuple[kernels.Kernel, ...]:
+        """The kernels that can run the op here: on which device, with which dtypes."""
+        return kernels.kernels(cls.OP_NAME)
+
+    @classmethod
+    def tensorflow_doc(cls) -> str | None:
+        """What the installed TensorFlow itself says of the op; None if nothing."""
+        # Not every op is in tf.raw_ops; the wrappers of others are private.
+        loaded = (
+            module
+            for name, module in list(sys.modules.items())
+            if name.startswith("tensorflow.") and ".gen_" in name
+        )
+        for module in (tf.raw_ops, *loaded):
+            doc = getattr(getattr(module, cls.OP_NAME, None), "__doc__", None)
+            if doc:
+                return inspect.cleandoc(doc)
+        proto = cls._info().proto
+        return "\n\n".join(filter(None, (proto.summary, proto.description))) or None
+
+    @property
+    def op(self) -> tf.Operation:
+        """The operation in its graph.
+
+        Raises:
+            OpModeError: the op ran eagerly, where operations leave no trace.
+        """
+        operation = _operation(self)
+        if operation is None:
+            raise errors.make(
+                errors.OpModeError,
+                self.OP_NAME,
+                f"{self.OP_NAME}: ran eagerly, so that it is no operation of a graph; "
+                "its outputs are all there is",
+            )
+        return operation
+
+    @property
+    def inputs(self) -> OpInputs:
+        """Typed view of the operation's inputs and attrs; in graphs only."""
+        return self.Inputs(self)
+
+    def env(self) -> Any:
+        """The `tf.Graph` that the op is in, or TensorFlow's eager context."""
+        operation = _operation(self)
+        if operation is None:
+            return context.context()
+        return operation.graph
+
+    def rebuild(self, scope: Scope, **changes: Any) -> Self:
+        """A new op like this one, which is in a graph.
+
+        Args:
+            scope: where it goes.
+            changes: inputs and attrs that differ, by their Python names.
+        """
+        info = self._info()
+        view = OpInputs(self)
+        names = {arg.name: arg.python_name for arg in info.inputs}
+        names |= {a.name: a.python_name for a in info.attrs if not a.inferred}
+        unknown = set(changes).difference(names.values())
+        if unknown:
+            raise errors.make(
+                errors.OpInputError,
+                self.OP_NAME,
+                f"{self.OP_NAME}.rebuild: has no {', '.join(sorted(unknown))}",
+                argument=min(unknown),
+                allowed=tuple(names.values()),
+            )
+        values = {
+            name: changes[field] if field in changes else getattr(view, field)
+            for name, field in names.items()
+        }
+        inputs = [values.pop(arg.name) for arg in info.inputs]
+        return new(type(self))._build(scope, inputs, values, None)
+
+    def _build(
+        self,
+        scope: Scope,
+        inputs: Sequence[Any],
+        attrs: Mapping[str, Any],
+        fast_path_error: Exception | None,
+    ) -> Self:
+        if not isinstance(scope, Scope):
+            from opwright_runtime._binding import diagnosis
+
+            raise diagnosis.no_scope(type(self), scope)
+        self._fill(*dispatch.make(self._info(), scope, inputs, attrs, fast_path_error))
+        return self
+
+    @classmethod
+    def _call(
+        cls,
+        name: str | None,
+        inputs: Sequence[Any],
+        attrs: Mapping[str, Any],
+        fast_path_error: Exception | None,
+    ) -> Any:
+        """What the op's function returns: tensors, in place of an op."""
+        operation, outputs = dispatch.make(
+            cls._info(), Scope.current(name), inputs, attrs, fast_path_error
+        )
+        if len(outputs) == 1:
+            return outputs[0]
+        return cls.Outputs._make(outputs) if outputs else operation
+
+    @classmethod
+    def _unknown(cls, keywords: Mapping[str, object]) -> errors.OpError:
+        """The error for keywords that the op's function does not have."""
+        from opwright_runtime._binding import diagnosis
+
+        return diagnosis.unknown_keywords(cls, keywords)
+
+    def _fill(self, operation: tf.Operation | None, outputs: Sequence[Any]) -> None:
+        """Puts outputs into the op's slots, which have their order."""
+        if operation is not None:
+            self._operation = operation
+        for slot, output in zip(type(self).__slots__, outputs, strict=True):
+            setattr(self, slot, output)
+
+    @classmethod
+    def _info(cls) -> opdef.OpInfo:
+        info = cls.__dict__.get("_cached_info")
+        if info is None:
+            info = opdef.op_info(
+                cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE
+            )
+            cls._cached_info = info
+        return info
+
+    def _outputs(self) -> Iterator[tf.Tensor]:
+        for slot in type(self).__slots__:
+            output = getattr(self, slot)
+            if isinstance(output, list):
+                yield from output
+            else:
+                yield output
+
+    def _identity(self) -> object:
+        operation = _operation(self)
+        if operation is not None:
+            return operation
+        # Eager tensors compare by value and have no hash.
+        return tuple(map(id, self._outputs())) or id(self)
+
+    def _as_graph_element(self) -> tf.Tensor | tf.Operation:
+        """What `Session.run` and `tf.control_dependencies` take for the op."""
+        return self.op
+
+    def __iter__(self) -> Iterator[Any]:
+        outputs = [getattr(self, slot) for slot in type(self).__slots__]
+        # One that is a list is unpacked itself.
+        return iter(outputs[0] if len(outputs) == 1 else outputs)
+
+    # What only one tensor has.
+
+    def __bool__(self) -> bool:
+        raise self._no_tensor("has no truth value")
+
+    if not TYPE_CHECKING:
+        # Hidden from type checkers, to which it would be an array.
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+            # NumPy would make an array of one object.
+            raise self._no_tensor("is no array")
+
+    def _no_tensor(self, what: str) -> errors.OpError:
+        from opwright_runtime._binding import diagnosis
+
+        return diagnosis.no_tensor(type(self), what)
+
+    if not TYPE_CHECKING:
+        # Hidden from type checkers, which would let every name pass.
+
+        def __getattr__(self, name: str) -> Any:
+            # Reached for what is missing, the slots of an uninitialised op among them.
+            cls = type(self)
+            if name in cls.__slots__:
+                raise AttributeError(f"this {cls.__name__} has no outputs yet")
+            raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        operation = _operation(self)
+        parts = ["eager" if operation is None else repr(operation.name)]
+        parts += (f"{slot}={getattr(self, slot)!r}" for slot in type(self).__slots__)
+        return f"<{self.OP_NAME} {', '.join(parts)}>"
+
+
+def new(cls: type[NewOp]) -> NewOp:
+    """An op without outputs; `cls(...)` says how to make one that has them."""
+    return object.__new__(cls)
+
+
+def explained(function: F) -> F:
+    """`function`, which is called with too few arguments as well.
+
+    Then it is the op that says which one is missing, and what to write instead.
+    """
+    plain: Any = function
+    plain.__defaults__ = (errors.MISSING,) * plain.__code__.co_argcount
+    return function
+
+
+def _operation(op: Op) -> tf.Operation | None:
+    try:
+        return op._operation
+    except AttributeError:
+        return None

@@ -1,0 +1,216 @@
+"""What the installed TensorFlow knows of an op: its OpDef, as frozen Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from opwright_runtime import errors
+from opwright_runtime._binding import attrs
+from opwright_runtime._binding.attrs import AttrInfo
+from opwright_runtime._internals import op_def_registry
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ArgInfo:
+    """An input or an output.
+
+    One of `dtype`, `type_attr` and `type_list_attr` is set; `count` names the attr
+    that holds the length of a list of tensors of one dtype.
+    """
+
+    name: str
+    python_name: str
+    dtype: tf.DType | None
+    type_attr: str | None
+    type_list_attr: str | None
+    count: str | None
+    is_ref: bool
+    is_list: bool
+
+
+@dataclass(frozen=True)
+class Deprecation:
+    """GraphDefs of `version` and later refuse the op."""
+
+    version: int
+    explanation: str
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    """An op's inputs, outputs and attrs, in the OpDef's order."""
+
+    name: str
+    inputs: tuple[ArgInfo, ...]
+    outputs: tuple[ArgInfo, ...]
+    attrs: tuple[AttrInfo, ...]
+    stateful: bool
+    commutative: bool
+    aggregate: bool
+    distributed: bool
+    allows_uninitialized_input: bool
+    deprecated: Deprecation | None
+    native: tuple[str, ...] = ()
+    """Devices that opwright's own library has kernels for."""
+
+    @cached_property
+    def required(self) -> tuple[AttrInfo, ...]:
+        """Attrs that are arguments of `create`; a dtype may have a default."""
+        return tuple(
+            attr
+            for attr in self.attrs
+            if not attr.inferred and (attr.default is None or attr.kind == "type")
+        )
+
+    @cached_property
+    def options(self) -> tuple[AttrInfo, ...]:
+        """Attrs that are fields of `Options`."""
+        return tuple(
+            attr
+            for attr in self.attrs
+            if not attr.inferred and attr.default is not None and attr.kind != "type"
+        )
+
+    @cached_property
+    def attr(self) -> Mapping[str, AttrInfo]:
+        """The attrs by name."""
+        return {attr.name: attr for attr in self.attrs}
+
+    @cached_property
+    def attr_in_python(self) -> Mapping[str, AttrInfo]:
+        """The attrs by their Python names."""
+        return {attr.python_name: attr for attr in self.attrs}
+
+    @cached_property
+    def has_ref(self) -> bool:
+        """Whether an input or output is a ref, which only graphs have."""
+        return any(arg.is_ref for arg in (*self.inputs, *self.outputs))
+
+    @cached_property
+    def has_list_input(self) -> bool:
+        """Whether an input is a list."""
+        return any(arg.is_list for arg in self.inputs)
+
+    @cached_property
+    def has_list_output(self) -> bool:
+        """Whether an output is a list."""
+        return any(arg.is_list for arg in self.outputs)
+
+    @cached_property
+    def proto(self) -> Any:
+        """The `OpDef` proto."""
+        return op_def_registry.get(self.name)
+
+
+def grouped(
+    args: Sequence[ArgInfo], flat: Sequence[T], length: Callable[[ArgInfo], int]
+) -> Iterator[T | list[T]]:
+    """`flat` tensors by argument: one each, and a list for each that is a list."""
+    start = 0
+    for arg in args:
+        if arg.is_list:
+            end = start + length(arg)
+            yield list(flat[start:end])
+            start = end
+        else:
+            yield flat[start]
+            start += 1
+
+
+def length_in(operation: tf.Operation, arg: ArgInfo) -> int:
+    """How many tensors list `arg` has in a graph's operation."""
+    if arg.count is not None:
+        return int(operation.get_attr(arg.count))
+    return len(operation.get_attr(arg.type_list_attr))
+
+
+def op_info(
+    name: str,
+    python_names: Mapping[str, str],
+    messages: Mapping[str, str],
+    native: tuple[str, ...],
+) -> OpInfo:
+    """What the registry says of op `name`.
+
+    Args:
+        name: OP_NAME.
+        python_names: names that differ in Python, by the OpDef's.
+        messages: attrs that are serialized messages, with the messages' full names.
+        native: devices that opwright's own library has kernels for.
+
+    Raises:
+        OpUnknownError: it says nothing.
+    """
+    op_def = op_def_registry.get(name)
+    if op_def is None:
+        raise errors.make(
+            errors.OpUnknownError,
+            name,
+            f"TensorFlow {tf.__version__} has no op {name}: if a custom-op library has "
+            "it, load that first with tf.load_op_library",
+        )
+
+    def arg(proto: Any) -> ArgInfo:
+        return ArgInfo(
+            name=proto.name,
+            python_name=python_names.get(proto.name, proto.name),
+            dtype=tf.as_dtype(proto.type).base_dtype if proto.type else None,
+            type_attr=proto.type_attr or None,
+            type_list_attr=proto.type_list_attr or None,
+            count=proto.number_attr or None,
+            is_ref=proto.is_ref,
+            is_list=bool(proto.number_attr or proto.type_list_attr),
+        )
+
+    inputs = tuple(map(arg, op_def.input_arg))
+    inferred = {
+        name
+        for input in inputs
+        for name in (input.type_attr, input.type_list_attr, input.count)
+        if name is not None
+    }
+    deprecation = op_def.deprecation
+    return OpInfo(
+        name=op_def.name,
+        inputs=inputs,
+        outputs=tuple(map(arg, op_def.output_arg)),
+        attrs=tuple(
+            AttrInfo(
+                name=attr.name,
+                python_name=python_names.get(attr.name, attr.name),
+                kind=attr.type,
+                default=(
+                    attrs.read(attr.type, attr.default_value)
+                    if attr.HasField("default_value")
+                    else None
+                ),
+                allowed=(
+                    attrs.read_allowed(attr.allowed_values)
+                    if attr.HasField("allowed_values")
+                    else None
+                ),
+                minimum=attr.minimum if attr.has_minimum else None,
+                inferred=attr.name in inferred,
+                message=messages.get(attr.name),
+            )
+            for attr in op_def.attr
+        ),
+        stateful=op_def.is_stateful,
+        commutative=op_def.is_commutative,
+        aggregate=op_def.is_aggregate,
+        distributed=op_def.is_distributed_communication,
+        allows_uninitialized_input=op_def.allows_uninitialized_input,
+        deprecated=(
+            Deprecation(deprecation.version, deprecation.explanation)
+            if op_def.HasField("deprecation")
+            else None
+        ),
+        native=native,
+    )

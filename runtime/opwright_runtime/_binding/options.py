@@ -1,0 +1,185 @@
+"""Options: the optional attrs of an op, frozen and checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from typing_extensions import dataclass_transform
+
+from opwright_runtime import errors
+from opwright_runtime._binding import attrs
+from opwright_runtime.types import TType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from opwright_runtime._binding.protocol import OpLike
+
+V = TypeVar("V")
+
+
+class _Default:
+    """Marks a parameter's value as the op's default, not a caller's."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"default({self.value!r})"
+
+
+def default(value: V) -> V:
+    """`value`, marked as a default, so that merging tells it from one given."""
+    return cast("V", _Default(_plain(value)))
+
+
+# To type checkers, which then refuse assignments to fields. Nothing is transformed.
+@dataclass_transform(frozen_default=True, eq_default=False)
+class OpOptions:
+    """Values of an op's optional attrs, each either explicit or the op's default.
+
+    Equal when the same op's options have equal values, explicit or not.
+
+    Attributes:
+        explicit: names of the fields that were given.
+    """
+
+    __slots__ = ("explicit",)
+
+    explicit: frozenset[str]
+
+    # Set by the op's class when that is made, after this one.
+    _op_name: ClassVar[str]
+    _op_class: ClassVar[type[OpLike]]
+
+    def _set(self, **values: Any) -> None:
+        put = object.__setattr__
+        explicit = []
+        for name, value in values.items():
+            if type(value) is _Default:
+                value = value.value
+            else:
+                explicit.append(name)
+                value = self._checked(name, value)
+            put(self, name, value)
+        put(self, "explicit", frozenset(explicit) if explicit else _NONE)
+
+    def _with(self, **values: Any) -> Self:
+        new = object.__new__(type(self))
+        put = object.__setattr__
+        for name in self.__slots__:
+            put(new, name, getattr(self, name))
+        for name, value in values.items():
+            put(new, name, self._checked(name, value))
+        put(new, "explicit", self.explicit.union(values))
+        return new
+
+    @classmethod
+    def merge(cls, options: Sequence[Self]) -> Self:
+        """All of `options` in one: of each field, the last value that is explicit.
+
+        Raises:
+            OpOptionError: one of them is not of this class.
+        """
+        if len(options) == 1 and type(options[0]) is cls:
+            return options[0]
+        merged: Self | None = None
+        for one in options:
+            if type(one) is not cls:
+                raise errors.make(
+                    errors.OpOptionError,
+                    cls._op_name,
+                    f"{cls._op_name}: options must be "
+                    f"{cls.__qualname__}, not {_class_name(one)}",
+                    argument="options",
+                    given=one,
+                    allowed=cls,
+                )
+            if merged is None or merged.explicit <= one.explicit:
+                merged = one
+            elif one.explicit:
+                new = object.__new__(cls)
+                put = object.__setattr__
+                for name in cls.__slots__:
+                    source = one if name in one.explicit else merged
+                    put(new, name, getattr(source, name))
+                put(new, "explicit", merged.explicit | one.explicit)
+                merged = new
+        return cls() if merged is None else merged
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field's value by its name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def _checked(cls, name: str, value: Any) -> Any:
+        try:
+            return attrs.checked(cls._op_class._info().attr_in_python[name], value)
+        except attrs.BadValueError as refused:
+            raise errors.bad_argument(
+                errors.OpOptionError, cls._op_name, name, value, refused.allowed
+            ) from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"{type(self).__qualname__} is frozen; with_{name}() makes a changed copy"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__qualname__} is frozen")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__
+        )
+
+    def __hash__(self) -> int:
+        values = (getattr(self, name) for name in self.__slots__)
+        return hash((type(self), *map(_hashable, values)))
+
+    def __repr__(self) -> str:
+        given = (
+            f"{name}={getattr(self, name)!r}"
+            for name in self.__slots__
+            if name in self.explicit
+        )
+        return f"{type(self).__qualname__}({', '.join(given)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = {name: getattr(self, name) for name in self.explicit}
+        return _rebuild, (type(self), given)
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def _rebuild(cls: type[OpOptions], given: dict[str, Any]) -> OpOptions:
+    return cls(**given)
+
+
+def _plain(value: Any) -> Any:
+    """A default as the runtime takes it: `TFloat32` as `tf.float32`, lists frozen."""
+    if isinstance(value, type) and issubclass(value, TType):
+        return value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    return value
+
+
+def _hashable(value: Any) -> Any:
+    # A proto, equal by content, has no hash.
+    try:
+        hash(value)
+    except TypeError:
+        return type(value)
+    return value
+
+
+def _class_name(value: object) -> str:
+    return (value if isinstance(value, type) else type(value)).__qualname__

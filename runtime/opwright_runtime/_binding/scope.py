@@ -1,0 +1,230 @@
+"""Scope: where an op goes, and its name, device and control dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime import errors
+from opwright_runtime._internals import context, graphs, ops
+
+if TYPE_CHECKING:
+    from opwright_runtime._binding.protocol import OpLike
+
+Device: TypeAlias = str | tf.DeviceSpec | Callable[[tf.Operation], str] | None
+Control: TypeAlias = "tf.Operation | tf.Tensor | OpLike"
+
+
+class Scope:
+    """Where an op goes, and its name, device and control dependencies.
+
+    A scope is immutable; its methods return changed copies. `Scope.current()` is the
+    one to begin with: eager where TensorFlow executes eagerly, the graph where one is
+    being built (a `tf.Graph` or the body of a `tf.function`). An eager scope goes with
+    its surroundings: used while a graph is being built, it adds to that graph.
+
+    `Scope(graph)` adds ops to `graph` from wherever it is used.
+
+    Attributes:
+        graph: the graph that the scope is bound to; None for an eager scope.
+        eager: whether an op may run at once with nothing to be set up before it.
+        op_name: what ops are named; None for their OP_NAMEs.
+        plain: whether there is nothing but a name to set up for an op in a graph.
+    """
+
+    __slots__ = (
+        *("_controls", "_devices", "_prefix"),
+        *("eager", "graph", "op_name", "plain"),
+    )
+
+    graph: tf.Graph | None
+    eager: bool
+    op_name: str | None
+    plain: bool
+    _prefix: str
+    _devices: tuple[Device, ...]
+    _controls: tuple[Control, ...]
+
+    def __init__(self, graph: tf.Graph) -> None:
+        if not isinstance(graph, tf.Graph):
+            raise TypeError(f"Scope takes a tf.Graph, not {graph!r}")
+        _fill(self, graph, None, "", (), ())
+
+    @staticmethod
+    def current(name: str | None = None) -> Scope:
+        """The scope of here and now.
+
+        Args:
+            name: the op's name, as `with_name` takes it.
+        """
+        if context.executing_eagerly():
+            return _EAGER if name is None else _EAGER.with_name(name)
+        return _new(ops.get_default_graph(), name, "", (), ())
+
+    def sub_scope(self, name: str) -> Scope:
+        """A scope whose ops' names begin with `name/`.
+
+        In a bound scope a prefix already taken is made unique, as `tf.name_scope`
+        does: `name_1/`. Eager execution ignores it.
+        """
+        if self.graph is None:
+            prefix = f"{self._prefix}{name}/"
+        else:
+            with ExitStack() as stack:
+                if self._prefix:
+                    stack.enter_context(self.graph.name_scope(self._prefix))
+                prefix = stack.enter_context(self.graph.name_scope(name))
+        return _new(self.graph, None, prefix, self._devices, self._controls)
+
+    def with_name(self, op_name: str) -> Scope:
+        """A scope whose ops are named `op_name`, made unique in the graph.
+
+        Eager execution ignores it.
+        """
+        return _new(self.graph, op_name, self._prefix, self._devices, self._controls)
+
+    def with_device(self, device: Device) -> Scope:
+        """A scope whose ops go to `device`, given as `tf.device` takes it.
+
+        What `device` leaves open, an earlier `with_device` or a surrounding
+        `tf.device` settles.
+        """
+        devices = (*self._devices, device)
+        return _new(self.graph, self.op_name, self._prefix, devices, self._controls)
+
+    def with_control_dependencies(self, controls: Iterable[Control]) -> Scope:
+        """A scope whose ops run after `controls` too: operations, tensors, ops.
+
+        Eager execution, where what came before has run already, ignores them.
+        """
+        controls = (*self._controls, *controls)
+        return _new(self.graph, self.op_name, self._prefix, self._devices, controls)
+
+    def env(self) -> Any:
+        """The `tf.Graph` that ops of this scope go to now, or the eager context."""
+        if self.graph is not None:
+            return self.graph
+        if context.executing_eagerly():
+            return context.context()
+        return ops.get_default_graph()
+
+    @contextmanager
+    def entered(self, graph: tf.Graph | None) -> Iterator[None]:
+        """Sets up device, prefix and control dependencies; `graph` None for eager."""
+        with ExitStack() as stack:
+            if graph is not None:
+                if self._prefix:
+                    prefix = self._prefix
+                    around = graph.get_name_scope() if self.graph is None else ""
+                    prefix = f"{around}/{prefix}" if around else prefix
+                    stack.enter_context(graph.name_scope(prefix))
+                if self._controls:
+                    found = (_operation(control) for control in self._controls)
+                    operations = [one for one in found if one is not None]
+                    stack.enter_context(graph.control_dependencies(operations))
+            for device in self._devices:
+                stack.enter_context(tf.device(device))
+            yield
+
+    def target(self, op_name: str) -> tf.Graph:
+        """The graph to add an op to.
+
+        Raises:
+            OpModeError: the scope is bound to a graph that cannot take it here.
+        """
+        current = ops.get_default_graph()
+        graph = self.graph
+        if graph is None or graph is current:
+            return current
+        if current.building_function or graph.building_function:
+            raise errors.make(
+                errors.OpModeError,
+                op_name,
+                f"{op_name}: {_misuse(graph, current)}; take Scope.current() in the "
+                "function that makes the op",
+                argument="scope",
+                given=self,
+            )
+        return graph
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Scope is immutable; its with_...() make changed copies")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("Scope is immutable")
+
+    def __repr__(self) -> str:
+        if self.graph is None:
+            parts = ["eager"]
+        else:
+            parts = [getattr(self.graph, "name", None) or "graph"]
+        if self._prefix or self.op_name:
+            parts.append(repr(self._prefix + (self.op_name or "")))
+        parts += [f"device {device!r}" for device in self._devices]
+        if self._controls:
+            parts.append(f"{len(self._controls)} control dependencies")
+        return f"<Scope {', '.join(parts)}>"
+
+
+def _fill(
+    scope: Scope,
+    graph: tf.Graph | None,
+    name: str | None,
+    prefix: str,
+    devices: tuple[Device, ...],
+    controls: tuple[Control, ...],
+) -> None:
+    put = object.__setattr__
+    put(scope, "graph", graph)
+    put(scope, "eager", graph is None and not devices)
+    put(scope, "plain", not (prefix or devices or controls))
+    put(scope, "op_name", name)
+    put(scope, "_prefix", prefix)
+    put(scope, "_devices", devices)
+    put(scope, "_controls", controls)
+
+
+def _new(
+    graph: tf.Graph | None,
+    name: str | None,
+    prefix: str,
+    devices: tuple[Device, ...],
+    controls: tuple[Control, ...],
+) -> Scope:
+    scope = object.__new__(Scope)
+    _fill(scope, graph, name, prefix, devices, controls)
+    return scope
+
+
+_EAGER = _new(None, None, "", (), ())
+
+
+def _operation(control: Any) -> Any:
+    """What a graph's operation can wait for; None for what has run eagerly."""
+    if isinstance(control, ops.EagerTensor):
+        return None
+    if hasattr(control, "OP_NAME"):
+        return getattr(control, "_operation", None)
+    return control
+
+
+def _misuse(graph: tf.Graph, current: tf.Graph) -> str:
+    if graph in graphs.stack:
+        return (
+            f"the scope belongs to {_graph_name(graph)}, but {_graph_name(current)} is "
+            "being built within it"
+        )
+    if graph.building_function:
+        return f"the scope belongs to {_graph_name(graph)}, which is built already"
+    return (
+        f"the scope belongs to another graph than {_graph_name(current)}, which is "
+        "being built"
+    )
+
+
+def _graph_name(graph: tf.Graph) -> str:
+    name = getattr(graph, "name", None)
+    return f"the tf.function {name}" if name else "the graph"

@@ -1,0 +1,93 @@
+"""TensorOp: an op with one output, which behaves as that tensor does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from typing_extensions import TypeVar
+
+from opwright_runtime._binding.op import Op
+from opwright_runtime._internals import TensorType, ops
+from opwright_runtime.types import AnyDType, Output
+
+D = TypeVar("D", default=AnyDType)
+
+if TYPE_CHECKING:
+
+    class TensorOp(Output[D], Op):
+        """An op with one output, which is that output to type checkers."""
+
+        def as_output(self) -> Output[D]: ...
+
+else:
+
+    class TensorOp(Op, TensorType):
+        """An op with one output: usable as that tensor, wherever TensorFlow takes one.
+
+        Operators, comparison, indexing, truth, iteration, formatting, conversion to
+        NumPy and every attribute of a tensor are those of the output. TensorFlow itself
+        takes `TensorType` as what converts to a tensor: functions may return it,
+        gradients go to it, `tf.data`, `tf.nest` and control flow take it.
+        """
+
+        __slots__ = ()
+        # As tensors have it: NumPy leaves operators to them.
+        __array_priority__ = tf.Tensor.__array_priority__
+
+        def __class_getitem__(cls, dtype: object) -> type:
+            return cls
+
+        def as_output(self) -> tf.Tensor:
+            """The output."""
+            return getattr(self, type(self).__slots__[0])
+
+        # Both are properties of TensorType, which hide the attributes of the output.
+
+        @property
+        def dtype(self) -> tf.DType:
+            return self.as_output().dtype
+
+        @property
+        def shape(self) -> tf.TensorShape:
+            return self.as_output().shape
+
+        def __getattr__(self, name: str) -> Any:
+            if name in type(self).__slots__:
+                raise AttributeError(f"this {type(self).__name__} has no output yet")
+            return getattr(self.as_output(), name)
+
+        def __tf_tensor__(
+            self, dtype: tf.DType | None = None, name: str | None = None
+        ) -> tf.Tensor:
+            return ops.convert_to_tensor(self.as_output(), dtype=dtype, name=name)
+
+        def __tf_tracing_type__(self, context: Any) -> Any:
+            # The body of a tf.function that is given an op receives a tensor.
+            return self.as_output().__tf_tracing_type__(context)
+
+        def _as_graph_element(self) -> tf.Tensor:
+            return self.as_output()
+
+        def __repr__(self) -> str:
+            return repr(self.as_output()).replace("tf.Tensor", self.OP_NAME, 1)
+
+        def __str__(self) -> str:
+            return str(self.as_output()).replace("tf.Tensor", self.OP_NAME, 1)
+
+    def _of_the_output(name: str) -> Callable[..., Any]:
+        def method(self: TensorOp, *arguments: Any, **keywords: Any) -> Any:
+            return getattr(self.as_output(), name)(*arguments, **keywords)
+
+        method.__name__ = name
+        method.__qualname__ = f"TensorOp.{name}"
+        return method
+
+    for _name in (
+        *tf.Tensor.OVERLOADABLE_OPERATORS,
+        *("__array__", "__bool__", "__complex__", "__float__", "__format__"),
+        *("__hash__", "__index__", "__int__", "__iter__", "__len__", "__round__"),
+        *("__dlpack__", "__dlpack_device__"),
+    ):
+        setattr(TensorOp, _name, _of_the_output(_name))

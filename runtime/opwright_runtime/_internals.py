@@ -1,0 +1,71 @@
+"""What opwright takes from TensorFlow beyond its public API, named in one place.
+
+A release of TensorFlow may change any of it. All is `Any` to type checkers: there are
+no types to hold it against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tensorflow.core.framework import attr_value_pb2, tensor_pb2
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
+from tensorflow.core.protobuf.tpu import topology_pb2 as _topology
+from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.autograph.core import config as _autograph_config
+from tensorflow.python.distribute import distribute_lib as _distribute_lib
+from tensorflow.python.distribute import one_device_strategy as _one_device
+from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import core as _core
+from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
+from tensorflow.python.eager.polymorphic_function import (
+    function_type_utils as _function_types,
+)
+from tensorflow.python.framework import kernels as _kernels
+from tensorflow.python.framework import op_callbacks as _op_callbacks
+from tensorflow.python.framework import op_def_library as _op_def_library
+from tensorflow.python.framework import op_def_registry as _op_def_registry
+from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.tpu import tpu_embedding_v2_utils as _tpu_embedding
+from tensorflow.python.types import core as _types
+
+autograph_config: Any = _autograph_config
+compiler_ir: Any = _compiler_ir
+context: Any = _context
+core: Any = _core
+distribute_lib: Any = _distribute_lib
+eager_execute: Any = _execute
+function_types: Any = _function_types
+gen_tpu_ops: Any = _gen_tpu_ops
+kernel_registry: Any = _kernels
+one_device: Any = _one_device
+op_callbacks: Any = _op_callbacks
+op_def_library: Any = _op_def_library
+op_def_registry: Any = _op_def_registry
+ops: Any = _ops
+tpu_strategy: Any = _tpu_strategy
+
+embedding_optimizer: Any = _tpu_embedding._Optimizer
+TensorType: Any = _types.Tensor
+
+# What an eager call of a generated class asks, which counts in every one of them.
+execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
+"""Runs an op at once. It raises where it needs the inputs to be tensors first."""
+executing_eagerly: Any = _context.executing_eagerly
+contexts: Mapping[str, object] = vars(_context)
+"""What TensorFlow's module of the eager context defines; that is `[CURRENT]` of it."""
+CURRENT = "_context"
+graphs: Any = _ops._default_graph_stack
+"""The graphs that this thread builds; `graphs.stack` is empty while there are none."""
+
+# Messages. Their modules are filled at run time, which type checkers do not see.
+NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
+TensorProto: Any = vars(tensor_pb2)["TensorProto"]
+OptimizerDynamicInput: Any = vars(_optimization)["OptimizerDynamicInput"]
+TPUEmbeddingConfiguration: Any = vars(_embedding)["TPUEmbeddingConfiguration"]
+TPUHardwareFeature: Any = vars(_topology)["TPUHardwareFeature"]

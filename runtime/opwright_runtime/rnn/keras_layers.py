@@ -1,0 +1,314 @@
+"""Keras 3's recurrent layers on opwright's kernels: `opwright.keras`.
+
+Each is Keras's own class with another inner loop, where Keras has cuDNN's: arguments,
+weights, states, dropout and files are Keras's. What the kernels lack runs in Keras's
+own loop.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any, TypeAlias
+
+import keras
+import tensorflow as tf
+
+from opwright_runtime import native
+from opwright_runtime.rnn.packed import GATES, RnnMode
+
+__all__ = ["GRU", "LSTM", "SimpleRNN"]
+
+# Keras has no types.
+_Keras: TypeAlias = Any
+_Tensor: TypeAlias = Any
+# The last output, all outputs, the final states.
+_Outputs: TypeAlias = tuple[_Tensor, _Tensor, list[_Tensor]]
+
+_TANH = (keras.activations.tanh, keras.ops.tanh, tf.tanh)
+_SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.sigmoid)
+_RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+class _OnKernels:
+    """What the layers share; it goes before Keras's class."""
+
+    cell: _Keras
+    go_backwards: bool
+    return_sequences: bool
+    zero_output_for_mask: bool
+
+    def inner_loop(
+        self,
+        sequences: _Tensor,
+        initial_state: list[_Tensor],
+        mask: _Tensor,
+        training: bool = False,
+    ) -> _Outputs:
+        if isinstance(mask, (list, tuple)):
+            mask = mask[0]
+        mode = self._mode_here()
+        if mode is None or not _fits(mode, self.cell, sequences, initial_state, mask):
+            above: _Keras = super()
+            outputs: _Outputs = above.inner_loop(
+                sequences, initial_state, mask, training=training
+            )
+            return outputs
+        x = tf.cast(sequences, self.cell.compute_dtype)
+        if training and self.cell.dropout:
+            x *= tf.expand_dims(self.cell.get_dropout_mask(sequences[:, 0, :]), 1)
+        if self.go_backwards:
+            x = tf.reverse(x, [1])
+        batch, time = x.shape[:2]
+        if batch is None or time is None:
+            batch, time = tf.unstack(tf.shape(x)[:2])
+        sizes = [batch, self.cell.units]
+        states = [
+            state if state.shape == sizes else tf.broadcast_to(state, sizes)
+            for state in initial_state
+        ]
+        if mask is None:
+            lengths = tf.fill([batch], time)
+            y, states = _run(mode, self.cell, x, states, lengths, training)
+            last = states[0]
+        else:
+            mask = tf.broadcast_to(tf.cast(mask, tf.bool), [batch, time])
+            mask = tf.reverse(mask, [1]) if self.go_backwards else mask
+            steps = _Steps(mask, zeros=self.zero_output_for_mask)
+            x, lengths = steps.to_front(x), steps.lengths
+            y, states = _run(mode, self.cell, x, states, lengths, training)
+            last = steps.last(states[0])
+            y = steps.back(y) if self.return_sequences else y
+        return last, y if self.return_sequences else tf.expand_dims(last, 1), states
+
+    def _mode_here(self) -> RnnMode | None:
+        """What the kernels call such a layer; None if Keras's own loop is to run it."""
+        cell = self.cell
+        fits = (
+            getattr(self, "use_cudnn", True)
+            and not cell.recurrent_dropout
+            and cell.dropout < 1
+            # A mask for each gate.
+            and not (cell.dropout and getattr(cell, "implementation", 2) == 1)
+            and cell.compute_dtype in _DTYPES
+        )
+        mode = _mode(cell) if fits else None
+        return mode if mode is not None and _kernels_run() else None
+
+
+_register = keras.saving.register_keras_serializable("opwright")
+
+
+@_register
+class LSTM(_OnKernels, keras.layers.LSTM):  # type: ignore[misc]
+    """`keras.layers.LSTM` on opwright's kernels, with the same arguments.
+
+    Keras's own loop runs what they lack: activations other than tanh and sigmoid,
+    `recurrent_dropout`, `use_cudnn=False`.
+    """
+
+    __module__ = "opwright.keras"
+
+
+@_register
+class GRU(_OnKernels, keras.layers.GRU):  # type: ignore[misc]
+    """`keras.layers.GRU` on opwright's kernels, with the same arguments.
+
+    Keras's own loop runs what they lack: activations other than tanh and sigmoid,
+    `reset_after=False`, `recurrent_dropout`, `use_cudnn=False`.
+    """
+
+    __module__ = "opwright.keras"
+
+
+@_register
+class SimpleRNN(_OnKernels, keras.layers.SimpleRNN):  # type: ignore[misc]
+    """`keras.layers.SimpleRNN` on opwright's kernels, with the same arguments.
+
+    Keras's own loop runs what they lack: activations other than tanh and relu,
+    `recurrent_dropout`.
+    """
+
+    __module__ = "opwright.keras"
+
+
+@cache
+def _kernels_run() -> bool:
+    """Whether the kernels compute the layers of this process; a warning if they cannot.
+
+    Where Keras finds a GPU it takes cuDNN itself.
+    """
+    try:
+        if keras.backend.backend() != "tensorflow":
+            raise native.NativeLibraryError(
+                f"Keras's backend is {keras.backend.backend()}; set KERAS_BACKEND to "
+                "tensorflow in the environment"
+            )
+        native.load()
+    except native.NativeLibraryError as error:
+        text = f"the layers of opwright.keras run Keras's own implementation: {error}"
+        warnings.warn(text, stacklevel=2)
+        return False
+    return not tf.config.list_logical_devices("GPU")
+
+
+def _mode(cell: _Keras) -> RnnMode | None:
+    """What the ops call a cell; None if they have none like it."""
+    kind, activation = type(cell), cell.activation
+    if kind is keras.layers.SimpleRNNCell:
+        if activation in _TANH:
+            return "rnn_tanh"
+        return "rnn_relu" if activation in _RELU else None
+    if kind not in (keras.layers.LSTMCell, keras.layers.GRUCell):
+        return None
+    if activation not in _TANH or cell.recurrent_activation not in _SIGMOID:
+        return None
+    if kind is keras.layers.LSTMCell:
+        return "lstm"
+    return "gru" if cell.reset_after else None
+
+
+def _fits(
+    mode: RnnMode, cell: _Keras, x: _Tensor, states: list[_Tensor], mask: _Tensor
+) -> bool:
+    """Whether the op can be asked; Keras's loop says what is wrong with the rest."""
+    sizes = x.shape[2] == cell.kernel.shape[0] > 0
+    counts = len(states) == (2 if mode == "lstm" else 1)
+    masked = mask is None or tf.TensorShape(x.shape[:2]).is_compatible_with(mask.shape)
+    return sizes and counts and masked
+
+
+def _params(mode: RnnMode, cell: _Keras) -> _Tensor:
+    """The weights of a cell as the ops' params."""
+
+    def gates(variable: _Keras, transposed: bool) -> list[_Tensor]:
+        tensor: _Tensor = keras.ops.convert_to_tensor(variable, cell.compute_dtype)
+        tensor = tf.transpose(tensor) if transposed else tensor
+        if mode != "gru":
+            return [tensor]
+        z, r, h = tf.split(tensor, 3, axis=0 if transposed else -1)
+        return [r, z, h]
+
+    matrices = [
+        gate
+        for variable in (cell.kernel, cell.recurrent_kernel)
+        for gate in gates(variable, transposed=True)
+    ]
+    if cell.bias is None:
+        biases = [tf.zeros([2 * GATES[mode] * cell.units], matrices[0].dtype)]
+    else:
+        bias = tf.concat(gates(cell.bias, transposed=False), axis=-1)
+        biases = [bias] if mode == "gru" else [tf.zeros_like(bias), bias]
+    return tf.concat([tf.reshape(part, [-1]) for part in matrices + biases], axis=0)
+
+
+def _run(
+    mode: RnnMode,
+    cell: _Keras,
+    x: _Tensor,
+    states: list[_Tensor],
+    lengths: _Tensor,
+    training: bool,
+) -> tuple[_Tensor, list[_Tensor]]:
+    """All outputs of a cell, zero past the lengths, and the final states."""
+    operands = [x, lengths, *(tf.expand_dims(state, 1) for state in states)]
+    # The op wants a sequence at least; an empty batch gets one.
+    batch = None if x.shape[0] else tf.shape(x)[0]
+    if batch is not None:
+        more = tf.maximum(0, 1 - batch)
+        operands = [_pad(one, axis=0, after=more) for one in operands]
+    x, lengths, *states = operands
+    run = _train if training else _infer
+    results = run(mode, lengths, x, _params(mode, cell), *states)
+    if batch is not None:
+        results = [one[:batch] for one in results]
+    y, *states = results
+    return y, [tf.squeeze(state, 1) for state in states]
+
+
+def _pad(
+    tensor: _Tensor, *, axis: int, before: _Tensor = 0, after: _Tensor = 0
+) -> _Tensor:
+    """More zeros along an axis."""
+    paddings: list[list[_Tensor]] = [[0, 0] for _ in tensor.shape]
+    paddings[axis] = [before, after]
+    return tf.pad(tensor, paddings)
+
+
+def _train(
+    mode: RnnMode, lengths: _Tensor, x: _Tensor, params: _Tensor, *states: _Tensor
+) -> _Tensor:
+    """The op's outputs: all of the last layer, then the final states."""
+    return _op(mode, lengths, x, params, [*states], is_training=True)
+
+
+def _infer(
+    mode: RnnMode, lengths: _Tensor, x: _Tensor, params: _Tensor, *states: _Tensor
+) -> _Tensor:
+    """The same without what a backward pass needs; one runs it anew."""
+
+    def infer(*inputs: _Tensor) -> _Tensor:
+        def gradient(*upstream: _Tensor) -> _Tensor:
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = _train(mode, lengths, *inputs)
+            return tape.gradient(outputs, [*inputs], [*upstream])
+
+        x, params, *states = inputs
+        return _op(mode, lengths, x, params, [*states], is_training=False), gradient
+
+    return tf.custom_gradient(infer)(x, params, *states)
+
+
+def _op(
+    mode: RnnMode,
+    lengths: _Tensor,
+    x: _Tensor,
+    params: _Tensor,
+    states: list[_Tensor],
+    is_training: bool,
+) -> _Tensor:
+    y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(
+        input=x,
+        input_h=states[0],
+        input_c=states[-1] if mode == "lstm" else tf.zeros([], x.dtype),
+        params=params,
+        sequence_lengths=lengths,
+        rnn_mode=mode,
+        is_training=is_training,
+        time_major=False,
+    )
+    return (y, h, c) if mode == "lstm" else (y, h)
+
+
+class _Steps:
+    """Steps that a mask shows; the kernels want them first, as their lengths say.
+
+    Hidden steps put out what the step before does, or zeros; those before any that is
+    shown put out zeros.
+    """
+
+    def __init__(self, mask: _Tensor, zeros: bool) -> None:
+        shown = tf.cast(mask, tf.int32)
+        self.lengths = tf.reduce_sum(shown, axis=1)
+        # Of each step, how many are shown until then; as a number from 1 on, which one.
+        self._count = tf.cumsum(shown, axis=1)
+        # The number of the step whose output it puts out; 0 for zeros.
+        self._source = self._count * shown if zeros else self._count
+
+    def to_front(self, x: _Tensor) -> _Tensor:
+        """[batch, time, size] with the steps that are shown first, then any others."""
+        shape = tf.shape(self._count)
+        time = shape[1]
+        numbers = tf.broadcast_to(tf.range(1, time + 1), shape)
+        at = tf.searchsorted(self._count, numbers)
+        return tf.gather(x, tf.minimum(at, time - 1), batch_dims=1)
+
+    def back(self, y: _Tensor) -> _Tensor:
+        """What all steps put out, from what those in front do."""
+        return tf.gather(_pad(y, axis=1, before=1), self._source, batch_dims=1)
+
+    def last(self, h: _Tensor) -> _Tensor:
+        """What the last step puts out, from the final state."""
+        return tf.where(self._source[:, -1:] > 0, h, tf.zeros_like(h))

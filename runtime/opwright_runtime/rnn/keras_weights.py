@@ -1,0 +1,346 @@
+"""Keras's recurrent layers and the packed parameters of the CudnnRNN ops.
+
+`params_from_keras` packs the weights of layers, `params_to_keras` sets the weights of
+layers from packed parameters. Nothing here imports Keras: a layer is known by the class
+that it derives from, of Keras 3 or of tf_keras.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from opwright_runtime.rnn.packed import (
+    DIRECTIONS,
+    Array,
+    PackedParams,
+    RnnMode,
+    Sizes,
+    Words,
+    check_sizes,
+    refused,
+    vector,
+)
+
+
+def params_from_keras(layers: object) -> PackedParams:
+    """Packs the weights of Keras layers for a CudnnRNN op.
+
+    With these params and options and initial states of zeros, the op gives what the
+    layers give at inference. A mask that is padded on the right is, summed over time,
+    the op's `sequence_lengths`; past them the op's output is zero, as is that of a
+    layer with `zero_output_for_mask`.
+
+    What a layer has besides its weights is not converted: dropout, regularizers, the
+    states of a stateful layer.
+
+    Args:
+        layers: a layer, or a sequence of layers each of which reads what the one before
+            puts out: LSTM, GRU or SimpleRNN, each on its own or in a Bidirectional, or
+            CuDNNLSTM and CuDNNGRU of tf_keras. All are of one kind, with as many units,
+            and all are bidirectional or none is. Activations are the op's: tanh and
+            sigmoid, for SimpleRNN tanh or relu. A GRU has `reset_after=True`, a
+            Bidirectional `merge_mode="concat"`, a layer alone `go_backwards=False`. All
+            but the last have `return_sequences=True`. All are built.
+
+    Returns:
+        The vector and the options that go with it. A cell's only bias becomes its
+        recurrent bias, beside an input bias of zeros; for a cell without biases both
+        are zeros.
+
+    Raises:
+        OpInputError: the layers are not such; the error names the layer and what is
+            wrong with it.
+    """
+    stack = _Stack(layers)
+    for cell in stack.cells():
+        if not cell.built:
+            raise refused(cell.place, Words("not built"), "built")
+    sizes = stack.sizes(stack.layers[0][0].input_size)
+    stack.check_inputs(sizes)
+    cells = [cell.read() for cell in stack.cells()]
+    dtypes = {
+        str(array.dtype) for matrices, biases in cells for array in (*matrices, biases)
+    }
+    if len(dtypes) > 1:
+        raise refused("layers", Words(" and ".join(sorted(dtypes))), "of one dtype")
+    return sizes.pack(cells)
+
+
+def params_to_keras(
+    params: ArrayLike | PackedParams, layers: object, *, input_size: int | None = None
+) -> None:
+    """Sets the weights of Keras layers from the params of a CudnnRNN op.
+
+    The opposite of `params_from_keras`. A layer that is not built yet is built.
+
+    Args:
+        params: PackedParams; or [params_size], laid out as CudnnRNNParamsSize
+            describes: an array, a tensor, a variable.
+        layers: as `params_from_keras` takes them, built or not. Their weights have the
+            dtype of `params`, or one that holds all its values. A cell with one bias
+            gets the sum of the two.
+        input_size: size of the input of the first layer, if that is not built and
+            `params` are a bare vector, which does not say from what it was packed.
+
+    Raises:
+        OpInputError: the layers are not such; or `params` were packed from others, are
+            of another length than they ask for, of a dtype that theirs cannot hold, or
+            have biases where a layer has none. No weight has changed then.
+    """
+    stack = _Stack(layers)
+    packed = vector(params)
+    first = stack.layers[0][0]
+    if input_size is None and isinstance(params, PackedParams):
+        input_size = params.input_size
+    if first.built:
+        input_size = first.input_size
+    elif input_size is None:
+        allowed = "built, or input_size given, for params that are a bare vector"
+        raise refused(first.place, Words("not built"), allowed)
+    sizes = stack.sizes(input_size)
+    check_sizes(params, packed.size, sizes)
+    for layer, cells in enumerate(stack.layers):
+        for cell in cells:
+            cell.build(sizes.width if layer else input_size)
+    stack.check_inputs(sizes)
+    assignments = [
+        pair
+        for cell, (matrices, biases) in zip(
+            stack.cells(), sizes.unpack(packed), strict=True
+        )
+        for pair in cell.assignments(matrices, biases)
+    ]
+    for variable, value in assignments:
+        variable.assign(value)
+
+
+# Where Keras has each gate of the op: a GRU's r, z, n are Keras's z, r, h.
+_GATES = {"LSTM": [0, 1, 2, 3], "GRU": [1, 0, 2], "SimpleRNN": [0]}
+_CLASSES = {**{name: name for name in _GATES}, "CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
+_PACKAGES = ("keras", "tf_keras", "tensorflow")
+_LAYER = "an LSTM, GRU or SimpleRNN of Keras, alone or in a Bidirectional"
+
+
+def _class_of(layer: object) -> str:
+    """Which class of Keras a layer is of; "" if it is of none known here."""
+    for cls in type(layer).__mro__:
+        known = cls.__name__ in _CLASSES or cls.__name__ == "Bidirectional"
+        if known and cls.__module__.split(".")[0] in _PACKAGES:
+            return cls.__name__
+    return ""
+
+
+class _Variable(Protocol):
+    """What the variables of Keras 3 and of TensorFlow have in common."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    def numpy(self) -> Array: ...
+    def assign(self, value: Array) -> object: ...
+
+
+class _Layer(Protocol):
+    """What is read of a recurrent layer; a Bidirectional has not all of it."""
+
+    units: int
+    built: bool
+    go_backwards: bool
+    return_sequences: bool
+    merge_mode: str | None
+    forward_layer: object
+    backward_layer: object
+    kernel: _Variable
+    recurrent_kernel: _Variable
+    bias: _Variable | None
+    cell: _Layer
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None: ...
+
+
+class _Cell:
+    """A layer that runs in one direction."""
+
+    def __init__(self, layer: object, place: str, backwards: bool = False) -> None:
+        name = _class_of(layer)
+        if name not in _CLASSES:
+            raise refused(place, layer, _LAYER)
+        self.place = place
+        self.kind = _CLASSES[name]
+        self._layer = cast(_Layer, layer)
+        self.units = int(self._layer.units)
+        # A layer that is made for cuDNN has the weights itself, and nothing to choose.
+        self._made_for_cudnn = name != self.kind
+        self._owner = self._layer if self._made_for_cudnn else self._layer.cell
+        self.mode: RnnMode = "lstm" if self.kind == "LSTM" else "gru"
+        if not self._made_for_cudnn:
+            self._check_choices()
+        if self._layer.go_backwards != backwards:
+            given = self._layer.go_backwards
+            raise refused(f"{place}.go_backwards", given, backwards)
+
+    def _check_choices(self) -> None:
+        def name(attribute: str) -> str:
+            function = getattr(self._layer, attribute)
+            return str(getattr(function, "__name__", function))
+
+        activation = name("activation")
+        if self.kind == "SimpleRNN":
+            if activation not in ("tanh", "relu"):
+                raise refused(f"{self.place}.activation", activation, ("tanh", "relu"))
+            self.mode = "rnn_tanh" if activation == "tanh" else "rnn_relu"
+            return
+        if activation != "tanh":
+            raise refused(f"{self.place}.activation", activation, ("tanh",))
+        if (recurrent := name("recurrent_activation")) != "sigmoid":
+            raise refused(f"{self.place}.recurrent_activation", recurrent, ("sigmoid",))
+        if self.kind == "GRU" and not getattr(self._layer, "reset_after", False):
+            raise refused(f"{self.place}.reset_after", False, (True,))
+
+    @property
+    def built(self) -> bool:
+        return bool(self._layer.built)
+
+    def build(self, input_size: int) -> None:
+        if not self.built:
+            self._layer.build((None, None, input_size))
+
+    @property
+    def input_size(self) -> int:
+        return int(self._owner.kernel.shape[0])
+
+    @property
+    def order(self) -> list[int]:
+        return _GATES[self.kind]
+
+    def read(self) -> tuple[list[Array], Array]:
+        """Weights as the op has them: twice [gates, units, inputs], and biases."""
+
+        def matrix(variable: _Variable) -> Array:
+            values = np.asarray(variable.numpy())
+            gates = values.reshape(len(values), len(self.order), self.units)
+            shape = (len(self.order), self.units, len(values))
+            # A layer made for cuDNN has each gate's elements in cuDNN's order, in
+            # spite of the shape.
+            axes = (1, 0, 2) if self._made_for_cudnn else (1, 2, 0)
+            return gates.transpose(axes).reshape(shape)[self.order]
+
+        kernel = matrix(self._owner.kernel)
+        recurrent = matrix(self._owner.recurrent_kernel)
+        both: Array = np.zeros((2, len(self.order), self.units), kernel.dtype)
+        if self._owner.bias is not None:
+            bias = np.asarray(self._owner.bias.numpy())
+            both = both.astype(bias.dtype)
+            if bias.size == both.size:
+                both[:] = bias.reshape(both.shape)
+            else:
+                both[1] = bias.reshape(both.shape[1:])
+        return [kernel, recurrent], both[:, self.order]
+
+    def assignments(
+        self, matrices: list[Array], biases: Array
+    ) -> Iterator[tuple[_Variable, Array]]:
+        """Each variable, and what is to be assigned to it; the opposite of `read`."""
+        # The order that swaps two gates swaps them back.
+        variables = (self._owner.kernel, self._owner.recurrent_kernel)
+        for variable, values in zip(variables, matrices, strict=True):
+            inputs, gates = values.shape[1], len(self.order)
+            ordered = values.reshape(gates, self.units, inputs)[self.order]
+            if self._made_for_cudnn:
+                made = ordered.reshape(gates, inputs, self.units).transpose(1, 0, 2)
+            else:
+                made = ordered.transpose(2, 0, 1)
+            flat = made.reshape(inputs, gates * self.units)
+            yield variable, self._fitting(variable, flat)
+        bias = self._owner.bias
+        if bias is not None:
+            biases = biases.reshape(2, len(self.order), self.units)[:, self.order]
+            if math.prod(bias.shape) != biases.size:
+                biases = biases.sum(axis=0)
+            yield bias, self._fitting(bias, biases.reshape(tuple(bias.shape)))
+        elif biases.any():
+            given = Words("with biases that are not zero")
+            raise refused("params", given, f"without biases: {self.place} has none")
+
+    def _fitting(self, variable: _Variable, values: Array) -> Array:
+        dtype = np.asarray(variable.numpy()).dtype
+        if not np.can_cast(values.dtype, dtype, "safe"):
+            given = Words(str(values.dtype))
+            raise refused("params", given, f"{dtype}, which {self.place} has")
+        return values.astype(dtype)
+
+
+class _Stack:
+    """Layers that the op can run as one, checked."""
+
+    def __init__(self, layers: object) -> None:
+        one_by_one = list(layers) if isinstance(layers, Iterable) else [layers]
+        if not one_by_one:
+            raise refused("layers", layers, _LAYER + ", or a sequence of such")
+        #: By layer, its directions.
+        self.layers: list[list[_Cell]] = []
+        for i, layer in enumerate(one_by_one):
+            place = f"layers[{i}]" if isinstance(layers, Iterable) else "layers"
+            last = i == len(one_by_one) - 1
+            self.layers.append(_directions(cast(_Layer, layer), place, last))
+        first = self.layers[0][0]
+        direction = DIRECTIONS[len(self.layers[0]) - 1]
+        for cells in self.layers:
+            if len(cells) != len(self.layers[0]):
+                given = Words(DIRECTIONS[len(cells) - 1])
+                allowed = f"{direction} as the first layer is"
+                raise refused(cells[0].place, given, allowed)
+        for cell in self.cells():
+            if cell.mode != first.mode:
+                given = Words(cell.mode)
+                raise refused(cell.place, given, f"{first.mode} as {first.place} is")
+            if cell.units != first.units:
+                allowed = f"{first.units} as {first.place} has"
+                raise refused(f"{cell.place}.units", cell.units, allowed)
+
+    def cells(self) -> Iterator[_Cell]:
+        """In the op's order: by layer, then by direction."""
+        return (cell for cells in self.layers for cell in cells)
+
+    def sizes(self, input_size: int) -> Sizes:
+        first, dirs = self.layers[0][0], len(self.layers[0])
+        return Sizes(
+            first.mode,
+            DIRECTIONS[dirs - 1],
+            len(self.layers),
+            first.units,
+            input_size,
+        )
+
+    def check_inputs(self, sizes: Sizes) -> None:
+        """Each layer must read what the one before puts out."""
+        for layer, cells in enumerate(self.layers):
+            for cell in cells:
+                wanted = sizes.width if layer else sizes.input_size
+                if cell.input_size != wanted:
+                    given = Words(f"built for inputs of size {cell.input_size}")
+                    raise refused(cell.place, given, f"built for size {wanted}")
+
+
+def _directions(layer: _Layer, place: str, last: bool) -> list[_Cell]:
+    """The cells of a layer: one, or in a Bidirectional two."""
+    if _class_of(layer) != "Bidirectional":
+        cells = [_Cell(layer, place)]
+        sequences = last or layer.return_sequences
+    else:
+        if layer.merge_mode != "concat":
+            raise refused(f"{place}.merge_mode", layer.merge_mode, ("concat",))
+        cells = [
+            _Cell(layer.forward_layer, f"{place}.forward_layer"),
+            _Cell(layer.backward_layer, f"{place}.backward_layer", backwards=True),
+        ]
+        forward = cast(_Layer, layer.forward_layer)
+        sequences = last or forward.return_sequences
+    if not sequences:
+        allowed = "True, for a layer follows"
+        raise refused(f"{place}.return_sequences", False, allowed)
+    return cells

@@ -1,0 +1,237 @@
+"""The packed parameters of the CudnnRNN ops, and what an op must know of them.
+
+`CudnnRNNParamsSize` describes the vector: all matrices, layer by layer and direction by
+direction, then all biases in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from typing_extensions import NotRequired
+
+from opwright_runtime.errors import OpError, OpInputError, bad_argument
+
+Array: TypeAlias = NDArray[np.floating]
+RnnMode: TypeAlias = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
+Direction: TypeAlias = Literal["unidirectional", "bidirectional"]
+
+GATES: dict[RnnMode, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+DIRECTIONS: tuple[Direction, Direction] = ("unidirectional", "bidirectional")
+
+_OP = "CudnnRNNV3"
+
+
+class RnnOptions(TypedDict):
+    """The options of a CudnnRNN op that its params decide."""
+
+    rnn_mode: RnnMode
+    direction: Direction
+    num_proj: NotRequired[int]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What layers are, as far as their params show it.
+
+    Attributes:
+        rnn_mode: the option of that name.
+        direction: the option of that name.
+        num_layers: layers of the stack; a bidirectional layer counts once.
+        num_units: size of a state.
+        input_size: size of the input of the first layer.
+        num_proj: size of an LSTM's projected hidden state; 0 without a projection.
+    """
+
+    rnn_mode: RnnMode
+    direction: Direction
+    num_layers: int
+    num_units: int
+    input_size: int
+    num_proj: int = 0
+
+    @property
+    def gates(self) -> int:
+        return GATES[self.rnn_mode]
+
+    @property
+    def dirs(self) -> int:
+        return 1 + DIRECTIONS.index(self.direction)
+
+    @property
+    def hidden(self) -> int:
+        """Of what a cell puts out."""
+        return self.num_proj or self.num_units
+
+    @property
+    def width(self) -> int:
+        """Of what a layer puts out."""
+        return self.dirs * self.hidden
+
+    def matrices(self) -> Iterator[list[tuple[int, int]]]:
+        """Of each cell the shapes: input weights, recurrent ones, any projection."""
+        rows = self.gates * self.num_units
+        projection = [(self.num_proj, self.num_units)] if self.num_proj else []
+        for layer in range(self.num_layers):
+            inputs = self.width if layer else self.input_size
+            yield from [[(rows, inputs), (rows, self.hidden), *projection]] * self.dirs
+
+    @property
+    def params_size(self) -> int:
+        matrices = sum(math.prod(shape) for cell in self.matrices() for shape in cell)
+        cells = self.num_layers * self.dirs
+        return matrices + 2 * cells * self.gates * self.num_units
+
+    def pack(self, cells: list[tuple[list[Array], Array]]) -> PackedParams:
+        """Of each cell its matrices, and its two biases: [2, gates * units]."""
+        parts = [matrix for matrices, _ in cells for matrix in matrices]
+        parts += [biases for _, biases in cells]
+        params = np.concatenate([part.ravel() for part in parts])
+        return PackedParams(
+            params,
+            self.rnn_mode,
+            self.direction,
+            self.num_layers,
+            self.num_units,
+            self.input_size,
+            self.num_proj,
+        )
+
+    def unpack(self, params: Array) -> Iterator[tuple[list[Array], Array]]:
+        """The opposite of `pack`; the arrays are parts of `params`."""
+        at = 0
+
+        def take(*shape: int) -> Array:
+            nonlocal at
+            begin, at = at, at + math.prod(shape)
+            return params[begin:at].reshape(shape)
+
+        matrices = [[take(*shape) for shape in cell] for cell in self.matrices()]
+        rows = self.gates * self.num_units
+        return ((cell, take(2, rows)) for cell in matrices)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedParams:
+    """Parameters of layers as one vector, and what a CudnnRNN op must know of them.
+
+    It goes into an op as it is, where that wants `params`, with its options:
+
+        cudnn_rnn_v3(x, h, c, packed, lengths, **packed.options)
+        CudnnRNNV3.Options(**packed.options, is_training=False)
+
+    Attributes:
+        params: [params_size], laid out as CudnnRNNParamsSize describes, in the dtype of
+            the layers' weights.
+        rnn_mode: the option of that name.
+        direction: the option of that name.
+        num_layers: layers of the stack; a bidirectional layer counts once.
+        num_units: size of a state.
+        input_size: size of the input of the first layer.
+        num_proj: the option of that name; 0 without a projection.
+    """
+
+    params: Array
+    rnn_mode: RnnMode
+    direction: Direction
+    num_layers: int
+    num_units: int
+    input_size: int
+    num_proj: int = 0
+
+    @property
+    def options(self) -> RnnOptions:
+        """The options of every CudnnRNN op that these params decide, as keywords.
+
+        `num_proj` is among them if there is a projection, which V1 and V2 of the op
+        do not have.
+        """
+        options: RnnOptions = {"rnn_mode": self.rnn_mode, "direction": self.direction}
+        if self.num_proj:
+            options["num_proj"] = self.num_proj
+        return options
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(
+            self.rnn_mode,
+            self.direction,
+            self.num_layers,
+            self.num_units,
+            self.input_size,
+            self.num_proj,
+        )
+
+    # An array that hands its memory on is an operand to type checkers as well.
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.params.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self.params.__dlpack_device__()
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> Array:
+        array: Array = np.asarray(self.params, dtype)
+        return array.copy() if copy and array is self.params else array
+
+    def __tf_tensor__(
+        self, dtype: tf.DType | None = None, name: str | None = None
+    ) -> tf.Tensor:
+        return tf.convert_to_tensor(self.params, dtype=dtype, name=name)
+
+
+class Words:
+    """A phrase that an error shows as it is."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    def __repr__(self) -> str:
+        return self._words
+
+
+def refused(argument: str, given: object, allowed: object) -> OpError:
+    return bad_argument(OpInputError, _OP, argument, given, allowed)
+
+
+def vector(params: ArrayLike | PackedParams) -> Array:
+    """The values of `params`.
+
+    Raises:
+        OpInputError: they are not of rank 1.
+    """
+    packed: Array = np.asarray(params)
+    if packed.ndim != 1:
+        raise refused("params", Words(f"of shape {list(packed.shape)}"), "a vector")
+    return packed
+
+
+def check_sizes(params: ArrayLike | PackedParams, length: int, sizes: Sizes) -> None:
+    """Whether params of `length` are those of layers that have `sizes`.
+
+    Raises:
+        OpInputError: they are not: they were packed from others, or have another
+            length.
+    """
+    if isinstance(params, PackedParams) and params.sizes != sizes:
+        of_params, of_layers = vars(params.sizes), vars(sizes)
+        differing = [name for name in of_layers if of_params[name] != of_layers[name]]
+
+        def said(of: dict[str, object]) -> str:
+            return ", ".join(f"{name} {of[name]}" for name in differing)
+
+        given = Words(f"packed from layers with {said(of_params)}")
+        raise refused("params", given, f"those of layers with {said(of_layers)}")
+    if length != sizes.params_size:
+        given = Words(f"of length {length}")
+        raise refused(
+            "params", given, f"of length {sizes.params_size} for these layers"
+        )

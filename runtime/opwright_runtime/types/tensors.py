@@ -1,0 +1,223 @@
+"""Output, a `tf.Tensor` whose dtype type checkers know; what ops take for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from typing_extensions import TypeVar
+
+from opwright_runtime.types.dtypes import TBool, TInexact, TString
+
+AnyDType: TypeAlias = Any
+"""Stands for a dtype that is known only when the program runs."""
+
+D = TypeVar("D", default=AnyDType)
+F = TypeVar("F", bound=TInexact)
+
+if TYPE_CHECKING:
+
+    class Operators(Generic[D]):
+        """What Python's operators make of an output."""
+
+        def __getitem__(self, key: object) -> Output[D]: ...
+        def __iter__(self) -> Iterator[Output[D]]: ...
+        def __abs__(self) -> tf.Tensor: ...
+        def __neg__(self) -> Output[D]: ...
+        def __invert__(self) -> Output[D]: ...
+        def __add__(self, other: Operand[D]) -> Output[D]: ...
+        def __radd__(self, other: Operand[D]) -> Output[D]: ...
+        def __sub__(self, other: Operand[D]) -> Output[D]: ...
+        def __rsub__(self, other: Operand[D]) -> Output[D]: ...
+        def __mul__(self, other: Operand[D]) -> Output[D]: ...
+        def __rmul__(self, other: Operand[D]) -> Output[D]: ...
+        def __floordiv__(self, other: Operand[D]) -> Output[D]: ...
+        def __rfloordiv__(self, other: Operand[D]) -> Output[D]: ...
+        def __mod__(self, other: Operand[D]) -> Output[D]: ...
+        def __rmod__(self, other: Operand[D]) -> Output[D]: ...
+        def __pow__(self, other: Operand[D]) -> Output[D]: ...
+        def __rpow__(self, other: Operand[D]) -> Output[D]: ...
+        def __matmul__(self, other: Operand[D]) -> Output[D]: ...
+        def __rmatmul__(self, other: Operand[D]) -> Output[D]: ...
+        def __and__(self, other: Operand[D]) -> Output[D]: ...
+        def __rand__(self, other: Operand[D]) -> Output[D]: ...
+        def __or__(self, other: Operand[D]) -> Output[D]: ...
+        def __ror__(self, other: Operand[D]) -> Output[D]: ...
+        def __xor__(self, other: Operand[D]) -> Output[D]: ...
+        def __rxor__(self, other: Operand[D]) -> Output[D]: ...
+
+        # Integers are divided as floats.
+        @overload
+        def __truediv__(self: Operators[F], other: Operand[F]) -> Output[F]: ...
+        @overload
+        def __truediv__(self, other: Operand[D]) -> tf.Tensor: ...
+        def __truediv__(self, other: object) -> tf.Tensor: ...
+        @overload
+        def __rtruediv__(self: Operators[F], other: Operand[F]) -> Output[F]: ...
+        @overload
+        def __rtruediv__(self, other: Operand[D]) -> tf.Tensor: ...
+        def __rtruediv__(self, other: object) -> tf.Tensor: ...
+        def __lt__(self, other: Operand[D]) -> Output[TBool]: ...
+        def __le__(self, other: Operand[D]) -> Output[TBool]: ...
+        def __gt__(self, other: Operand[D]) -> Output[TBool]: ...
+        def __ge__(self, other: Operand[D]) -> Output[TBool]: ...
+
+    # mypy reads TensorFlow as Any, and holds a class derived from Any to be compatible
+    # with every type. So there the members of a tensor are spelled out. Where stubs of
+    # TensorFlow are installed, mypy's `always_true = ["TENSORFLOW_STUBS"]` says so.
+    MYPY = False
+    TENSORFLOW_STUBS = False
+    if MYPY and not TENSORFLOW_STUBS:
+
+        class Output(Operators[D]):  # pyright: ignore[reportRedeclaration]
+            @property
+            def dtype(self) -> tf.DType: ...
+            @property
+            def shape(self) -> tf.TensorShape: ...
+            @property
+            def ndim(self) -> int: ...
+            @property
+            def name(self) -> str: ...
+            @property
+            def device(self) -> str: ...
+            @property
+            def graph(self) -> tf.Graph: ...
+            @property
+            def op(self) -> tf.Operation: ...
+            @property
+            def value_index(self) -> int: ...
+            def consumers(self) -> Sequence[tf.Operation]: ...
+            def get_shape(self) -> tf.TensorShape: ...
+            def set_shape(self, shape: tf.TensorShape) -> None: ...
+            def numpy(self) -> Any: ...
+            def ref(self) -> Hashable: ...
+            def __array__(self, dtype: npt.DTypeLike = ...) -> npt.NDArray[Any]: ...
+            def __bool__(self) -> bool: ...
+            def __int__(self) -> int: ...
+            def __index__(self) -> int: ...
+            def __float__(self) -> float: ...
+            def __complex__(self) -> complex: ...
+            def __len__(self) -> int: ...
+            def __hash__(self) -> int: ...
+
+    else:
+
+        class Output(Operators[D], tf.Tensor):  # type: ignore[misc]
+            """A `tf.Tensor` whose dtype the type checker knows."""
+
+            # So that it is no array of any dtype.
+            __dlpack__: None
+
+            # Not a list: that tells it from a PlainTensor.
+            def consumers(self) -> Sequence[tf.Operation]: ...  # type: ignore[override]
+
+else:
+
+    class _OutputMeta(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, tf.Tensor)
+
+    class Output(metaclass=_OutputMeta):
+        """A `tf.Tensor`, to `isinstance` as in annotations; never made itself."""
+
+        def __class_getitem__(cls, dtype: object) -> type[tf.Tensor]:
+            return tf.Tensor
+
+
+class PlainTensor(Protocol):
+    """A tensor without a static dtype: `tf.Tensor`, `tf.Variable`.
+
+    `Output` differs from it in what `consumers` returns, and on purpose: a plain
+    tensor goes wherever an operand goes, an output only where its dtype fits.
+    """
+
+    @property
+    def shape(self) -> Any: ...
+    def consumers(self) -> list[Any]: ...
+
+
+X = TypeVar("X")
+
+
+class Settled(Generic[X]):
+    """Nothing is one: it tells mypy to look at an argument after the others.
+
+    That is what mypy does with a parameter in whose type a callable has a type
+    variable. By then that is solved, so an argument of another dtype is named in the
+    error. Looked at together, they leave no solution, and the error says only that.
+    """
+
+
+class DLPack(Protocol):
+    """An array of another library, which hands its memory on."""
+
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> Any: ...
+
+
+# Lists are spelled out to a depth of six: a text is a sequence of texts, and so would
+# be a sequence of any depth. A tuple in the last makes the aliases recursive, since
+# those alone mypy calls by their names in what it says.
+
+Number: TypeAlias = npt.NDArray[Any] | np.generic | complex | DLPack
+"""An array of numbers, or one number."""
+
+ArrayLike: TypeAlias = Number | Sequence["Numbers"]
+"""Numbers that TensorFlow converts to a tensor: arrays, scalars, nested lists."""
+Numbers: TypeAlias = Number | Sequence["Numbers2"]
+Numbers2: TypeAlias = Number | Sequence["Numbers3"]
+Numbers3: TypeAlias = Number | Sequence["Numbers4"]
+Numbers4: TypeAlias = Number | Sequence["Numbers5"]
+Numbers5: TypeAlias = Number | Sequence[Number] | tuple["ArrayLike", ...]
+
+if TYPE_CHECKING:
+    TensorOperand: TypeAlias = Output[D] | PlainTensor
+    """A tensor, or an op with one output."""
+
+    Operand: TypeAlias = TensorOperand[D] | Number | Sequence["Operand1[D]"]
+    """A tensor, an op with one output, or numbers, or nested lists of them."""
+    Operand1: TypeAlias = TensorOperand[D] | Number | Sequence["Operand2[D]"]
+    Operand2: TypeAlias = TensorOperand[D] | Number | Sequence["Operand3[D]"]
+    Operand3: TypeAlias = TensorOperand[D] | Number | Sequence["Operand4[D]"]
+    Operand4: TypeAlias = TensorOperand[D] | Number | Sequence["Operand5[D]"]
+    Operand5: TypeAlias = (
+        TensorOperand[D]
+        | Number
+        | Sequence[TensorOperand[D] | Number]
+        | tuple["Operand[D]", ...]
+    )
+
+    SameOperand: TypeAlias = Operand[D] | Settled[Callable[[D], D]]
+    """An `Operand` of the dtype that one before it settles."""
+
+    StringOperand: TypeAlias = (
+        TensorOperand[TString]
+        | npt.NDArray[Any]
+        | str
+        | bytes
+        | np.generic
+        | Sequence["StringOperand"]
+    )
+    """A tensor of strings, or a text, bytes, an array, or nested lists of them."""
+
+    AnyOperand: TypeAlias = (
+        TensorOperand[D] | Number | str | bytes | Sequence["AnyOperand[D]"]
+    )
+    """What an `Operand` is, and text: where the dtype may be that of strings."""
+
+    SameAnyOperand: TypeAlias = AnyOperand[D] | Settled[Callable[[D], D]]
+    """An `AnyOperand` of the dtype that one before it settles."""
+
+else:
+
+    class Operand:
+        """What an op takes for a tensor, in annotations; never made itself."""
+
+        def __class_getitem__(cls, dtype: object) -> type:
+            return cls
+
+    TensorOperand = StringOperand = AnyOperand = Operand
+    SameOperand = SameAnyOperand = Operand

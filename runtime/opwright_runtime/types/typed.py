@@ -1,0 +1,47 @@
+"""typed: a plain tensor as an `Output` of a dtype, which is checked."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import tensorflow as tf
+from typing_extensions import TypeVar
+
+from opwright_runtime.errors import OpInputError, bad_argument
+from opwright_runtime.types.dtypes import TType
+from opwright_runtime.types.tensors import Output
+
+T = TypeVar("T", bound=TType)
+
+
+def typed(tensor: object, dtype: type[T]) -> Output[T]:
+    """`tensor` as a plain tensor whose dtype type checkers know.
+
+    Args:
+        tensor: what has a dtype: a tensor, a variable, an op with one output, an array.
+            A number has none of its own: `cast` makes a tensor of it.
+        dtype: the class of the dtype that it has.
+
+    Returns:
+        A tensor as it is; of anything else, what TensorFlow converts it to.
+
+    Raises:
+        OpInputError: it has another dtype, or none, or is no tensor.
+    """
+    try:
+        wanted = dtype.dtype.name
+    except AttributeError:
+        allowed = "the class of a dtype, such as TFloat32"
+        raise bad_argument(OpInputError, "typed", "dtype", dtype, allowed) from None
+    allowed = f"a tensor of {wanted}"
+    if not hasattr(tensor, "dtype") or isinstance(tensor, (type, tf.TypeSpec)):
+        raise bad_argument(OpInputError, "typed", "tensor", tensor, allowed)
+    try:
+        found = cast("Output[T]", tf.convert_to_tensor(cast(tf.Tensor, tensor)))
+    except (TypeError, ValueError) as error:
+        raise bad_argument(
+            OpInputError, "typed", "tensor", tensor, allowed, error
+        ) from error
+    if found.dtype.base_dtype != dtype.dtype:
+        raise bad_argument(OpInputError, "typed", "tensor", found, allowed)
+    return found

@@ -1,0 +1,177 @@
+"""Some calls of every kind, and every call that was ever found to do harm."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+from support.processes import run_code
+
+from . import references
+from .calls import Call, Literal, Value
+from .main import main
+from .oracles import Oracles
+from .reduce import reduced, without
+from .supervisor import Worker
+from .ways import Prepared, tensorflow_takes
+
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.close()
+
+
+def test_corpus(worker: Worker) -> None:
+    assert CORPUS
+    left = [yaml.safe_load(path.read_text("utf-8")) for path in CORPUS]
+    failed = []
+    while left:
+        ended = worker.do({"replay": left})
+        failed += [f"{one.signature}, {one.words[:200]}" for one in ended.findings]
+        left = left[ended.begun :] if ended.died_at is not None else []
+    assert not failed, "\n".join(failed)
+
+
+def test_some_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["1500", "--seed", "0", "--seconds", "150"])
+    said = capsys.readouterr().out
+    assert status == 0, said
+    assert "SendTPUEmbeddingGradients" in said and "CudnnRNNBackpropV3" in said
+
+
+@pytest.mark.parametrize("family", ["sends", "kept"])
+def test_what_is_made_again_and_again_takes_no_more_memory(
+    family: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["150", "--families", family, "--jobs", "1"])
+    assert status == 0, capsys.readouterr().out
+
+
+def test_shares_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = 40
+    main([str(calls), "--families", "rnn", "params", "--seed", "7"])
+    said = capsys.readouterr().out
+    found = re.search(
+        r"^\d+ ops(?: +(\d+))(?: +(\d+))(?: +(\d+))(?: +(\d+))$", said, re.M
+    )
+    assert found, said
+    eager, graph, saved, compiled = map(int, found.groups())
+    total = eager + graph + saved + compiled
+    assert total >= calls
+    assert saved >= total / 10
+    assert compiled >= total / 100
+
+
+def call(op: str, **attrs: Any) -> dict[str, Any]:
+    return {"family": "test", "calls": [{"op": op, "attrs": attrs, "way": "args"}]}
+
+
+def test_a_call_that_ends_the_process_is_found(worker: Worker) -> None:
+    good = call("ShutdownDistributedTPU")
+    abort = call("Abort", error_msg="on purpose", exit_without_error=False)
+    ended = worker.do({"replay": [good, abort, good]})
+    (found,) = ended.findings
+    assert (found.op, found.kind) == ("Abort", "SIGABRT")
+    assert "on purpose" in found.words
+    assert ended.begun == 2
+    # The next command is none the worse.
+    assert not worker.do({"replay": [good]}).findings
+
+
+def test_a_call_that_exits_is_found(worker: Worker) -> None:
+    stop = call("Abort", error_msg="", exit_without_error=True)
+    (found,) = worker.do({"replay": [stop]}).findings
+    assert found.kind == "exit 0"
+
+
+def test_a_reference_tells_numbers_that_wrapped() -> None:
+    inputs = [np.array([0, 1], np.int32), np.array([5], np.int32), np.float32(1)]
+    attrs = {
+        "sample_count": 1,
+        "num_sc_per_chip": 1,
+        "num_sc_shards": 1,
+        "row_offset": 0,
+        "col_shift": 0,
+        "stacked_table_sample_count": 1,
+    }
+    outputs = [np.array([0], np.int32), np.array([12], np.int32)]
+    check = references.list_of_coo
+    assert check(inputs, {**attrs, "col_offset": 7}, outputs) is None
+    assert check(inputs, {**attrs, "col_offset": 8}, outputs)
+    assert check(inputs, {**attrs, "col_offset": 7 + 2**32}, outputs)
+
+
+def test_activations_are_infinite_where_their_sum_is_only() -> None:
+    def overflows(value: float, wrong: int) -> bool:
+        inputs: dict[str, Value | list[Value]] = {
+            "row_pointers": Literal("int32", [8], fill=0),
+            "sorted_sample_ids": Literal("int32", [3], [0, 0, 1]),
+            "sorted_token_ids": Literal("int32", [3], [0, 0, 0]),
+            "sorted_gains": Literal("float32", [3], fill=1.0),
+            "embedding_table": Literal("float32", [1, 1], fill=value),
+            "num_minibatches_per_physical_sparse_core": Literal("int32", [], [1]),
+        }
+        op = "XlaSparseDenseMatmulWithStaticBufferSize"
+        prepared = Prepared(Call(op, inputs, {"num_sparsecores_per_device": 1}), [])
+        activations = np.zeros([2, 1], np.float32)
+        activations[wrong] = np.inf
+        return Oracles.overflows(prepared, tf.constant(activations))
+
+    assert overflows(3e38, 0)
+    assert not overflows(3e38, 1)
+    assert not overflows(1e38, 0)
+
+
+SHAPE_FUNCTION = """
+import tensorflow as tf
+graph = tf.compat.v1.GraphDef()
+graph.versions.producer = tf.version.GRAPH_DEF_VERSION
+node = graph.node.add(name="input", op="Placeholder")
+node.attr["dtype"].type = tf.variant.as_datatype_enum
+node = graph.node.add(name="op", op="SplitDedupData", input=["input"])
+node.attr["integer_type"].type = tf.int32.as_datatype_enum
+node.attr["float_type"].type = tf.float32.as_datatype_enum
+node.attr["tuple_mask"].s = tf.make_tensor_proto(1).SerializeToString()
+node.attr["config"].s = b""
+with tf.Graph().as_default():
+    tf.graph_util.import_graph_def(graph)
+"""
+
+
+def test_tensorflow_alone_does_not_survive_what_is_not_made() -> None:
+    attrs = {"tuple_mask": tf.make_tensor_proto(1).SerializeToString()}
+    assert not tensorflow_takes(Call("SplitDedupData", {}, attrs, "saved"))
+    assert tensorflow_takes(Call("SplitDedupData", {}, attrs, "args"))
+    assert run_code(SHAPE_FUNCTION).returncode == -signal.SIGSEGV
+
+
+def test_a_scenario_is_made_smaller() -> None:
+    calls = [{"op": f"op{i}", "inputs": {}} for i in range(6)]
+    calls[4]["inputs"] = {"x": {"call": 2, "output": 0}}
+    plain = {"family": "test", "calls": calls}
+
+    def fails(one: dict[str, Any]) -> bool:
+        ops = [c["op"] for c in one["calls"]]
+        return "op4" in ops and "op1" in ops
+
+    small = reduced(plain, fails, 10)
+    assert [c["op"] for c in small["calls"]] == ["op1", "op2", "op4"]
+    assert small["calls"][2]["inputs"]["x"]["call"] == 1
+    assert [c["op"] for c in without(plain, {2})["calls"]] == [
+        "op0",
+        "op1",
+        "op3",
+        "op5",
+    ]

@@ -1,0 +1,31 @@
+"""Sizes from outside, however large: no memory is written or taken for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.processes import run_program
+from support.size_attacks import ATTACKS
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, str]:
+    """By attack, what became of it; after one that ends the process comes a new one."""
+    found: dict[str, str] = {}
+    while len(found) < len(ATTACKS):
+        names = [name for name in ATTACKS if name not in found]
+        done = run_program("size_attacks", *names, timeout=600)
+        name = ""
+        for line in done.stdout.splitlines():
+            if line.startswith("> "):
+                name = line[2:]
+                found[name] = f"ended with {done.returncode}: {done.stderr[-2000:]}"
+            elif name and found[name].startswith("ended with"):
+                found[name] = line
+        assert name, done.stderr[-2000:]  # It got as far as the first one.
+    return found
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_refused(name: str, outcomes: dict[str, str]) -> None:
+    assert outcomes[name] == "refused"

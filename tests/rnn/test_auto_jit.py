@@ -1,0 +1,50 @@
+"""Where TensorFlow chooses what XLA compiles, training goes as it does without."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import opwright
+from opwright_runtime._internals import kernel_registry
+from support.processes import run_program
+
+
+def losses(flags: str) -> dict[str, list[float]]:
+    done = run_program(
+        "auto_jit",
+        afresh=True,
+        TF_XLA_FLAGS=flags,
+        TF_CUDNN_RESET_RND_GEN_STATE="1",  # Masks that can be compared.
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, list[float]] = json.loads(done.stdout)
+    return found
+
+
+def test_losses_are_those_without() -> None:
+    plain = losses("")
+    clustered = losses("--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit")
+    assert plain.keys() == clustered.keys()
+    different = 0
+    for name, wanted in plain.items():
+        assert wanted[-1] < wanted[0]
+        np.testing.assert_allclose(clustered[name], wanted, rtol=1e-5, err_msg=name)
+        different += clustered[name] != wanted
+    assert different > 0, "nothing was compiled"
+
+
+CUDNN = [name for name in opwright.op_names() if name.startswith("CudnnRNN")]
+
+
+@pytest.mark.parametrize("name", CUDNN)
+def test_nothing_is_taken_away_from_a_gpu(name: str) -> None:
+    """What XLA has a kernel for, TensorFlow may cluster, and cuDNN would not get it."""
+    tf.function(lambda x: x + 1, jit_compile=True)(1.0)  # Then all are registered.
+    rows = kernel_registry.get_registered_kernels_for_op(name).kernel
+    devices = {row.device_type for row in rows}
+    assert {"CPU", "XLA_CPU_JIT", "XLA_TPU_JIT"} <= devices
+    assert "XLA_GPU_JIT" not in devices

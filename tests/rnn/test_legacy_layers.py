@@ -1,0 +1,122 @@
+"""Layers that were made for cuDNN train on the CPU, and what they saved runs there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.processes import Done, run_code, run_program
+
+CHECKS = {
+    "eager": [
+        "gru_trains_as_the_other_layer_does",
+        "lstm_trains_as_the_other_layer_does",
+        "both_learn",
+        "states_carry_over",
+        "saved_and_loaded",
+        "a_device_that_is_not_there",
+        "run_eagerly",
+        "packed",
+        "exported",
+    ],
+    "v1": [
+        "gru_trains_as_the_other_layer_does",
+        "both_learn",
+        "states_carry_over",
+        "saved_and_loaded",
+        "a_device_that_is_not_there",
+    ],
+}
+
+
+def said(done: Done) -> str:
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("legacy")
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder: Path) -> dict[str, str]:
+    """What the program printed, by mode; each runs once."""
+    return {
+        mode: said(run_program("legacy_layers", mode, folder, afresh=True))
+        for mode in CHECKS
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "check"),
+    [(mode, name) for mode, names in CHECKS.items() for name in names],
+)
+def test_layers(mode: str, check: str, outcomes: dict[str, str]) -> None:
+    assert re.search(rf"^{check}: passed$", outcomes[mode], re.MULTILINE), outcomes[
+        mode
+    ]
+
+
+def test_every_check_is_looked_at(outcomes: dict[str, str]) -> None:
+    for mode, printed in outcomes.items():
+        assert re.findall(r"^(\w+): (?:passed|failed)$", printed, re.M) == CHECKS[mode]
+
+
+# What serves a model need not have tf_keras, nor have heard of these layers.
+SERVE = """
+import sys
+import numpy as np
+import tensorflow as tf
+import opwright
+
+assert "tf_keras" not in sys.modules
+folder = sys.argv[1]
+wanted = np.load(folder + "/wanted.npz")
+x = tf.constant(wanted["x"])
+
+def close(found, name):
+    np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
+
+model = tf.saved_model.load(folder + "/exported")
+close(model.serve(x), "y")
+
+model = tf.saved_model.load(folder + "/pinned")
+nodes = [
+    node
+    for function in model.serve.concrete_functions
+    for node in function.graph.as_graph_def().node
+    if node.op == "CudnnRNNV3"
+]
+assert len(nodes) == 3
+assert all("GPU:0" in node.device for node in nodes), nodes
+assert all(node.attr["is_training"].b for node in nodes), nodes
+close(model.signatures["serving_default"](x)["output_0"], "y")
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = model.serve(x)
+close(y, "y")
+close(tape.gradient(y, x), "dx")
+
+# TensorFlow's loader and session of its first version.
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    meta = tf.compat.v1.saved_model.load(session, ["serve"], folder + "/pinned")
+    signature = meta.signature_def["serving_default"]
+    feed = {signature.inputs["x"].name: wanted["x"]}
+    close(session.run(signature.outputs["output_0"].name, feed), "y")
+
+tf.config.set_soft_device_placement(False)
+try:
+    model = tf.saved_model.load(folder + "/pinned")
+    model.serve(x)
+except tf.errors.InvalidArgumentError as error:
+    assert "GPU:0" in error.message
+else:
+    raise AssertionError("ran on a device that is not there")
+"""
+
+
+def test_what_they_saved_is_served(folder: Path, outcomes: dict[str, str]) -> None:
+    said(run_code(SERVE, folder))

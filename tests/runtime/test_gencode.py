@@ -1,0 +1,74 @@
+"""The contract between generated code and the runtime: its names and its number."""
+
+import ast
+import os
+import shutil
+from pathlib import Path
+
+import opwright
+from opwright_codegen import emit
+from opwright_runtime import gencode, types
+from support.processes import run_code
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "expected"
+
+
+def run(folder: Path, program: str) -> str:
+    """What a program prints that finds the packages in `folder`."""
+    path = os.pathsep.join([str(folder), str(ROOT / "runtime")])
+    done = run_code(program, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_generator_states_the_runtime_s_number() -> None:
+    assert emit.ABI == gencode.ABI
+
+
+def test_a_package_for_another_number_is_refused(tmp_path: Path) -> None:
+    package = shutil.copytree(GOLDEN / "odd_ops", tmp_path / "odd_ops")
+    init = package / "__init__.py"
+    stated = f"abi={gencode.ABI},"
+    assert init.read_text().count(stated) == 1
+    other = gencode.ABI + 1
+    init.write_text(init.read_text().replace(stated, f"abi={other},"))
+    said = run(
+        tmp_path,
+        """
+import importlib, sys
+for name in ("odd_ops", "odd_ops.args", "odd_ops.args.odd_counts"):
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        assert error.name == "odd_ops"
+        print(error)
+assert not [name for name in sys.modules if name.startswith("odd_ops.args")]
+""",
+    ).splitlines()
+    words = (
+        f"odd_ops was generated for contract {other} between generated code and "
+        f"opwright's runtime; opwright {opwright.__version__}, which is installed, has "
+        f"contract {gencode.ABI}. Generate odd_ops anew with its `opwright-codegen "
+        f"generate`, or install an opwright that has contract {other}"
+    )
+    assert said == [words] * 3
+
+
+def names_of(path: Path) -> set[str]:
+    """What a generated file imports from the runtime, to run or to be checked."""
+    return {
+        alias.name
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and node.module == "opwright_runtime.gencode"
+        for alias in node.names
+    }
+
+
+def test_the_contract_is_what_generated_code_imports() -> None:
+    paths = [*(ROOT / "generated").rglob("*.py"), *GOLDEN.rglob("*.py")]
+    used = set().union(*map(names_of, paths))
+    assert used <= set(gencode.__all__)
+    # A dtype may be one that no op of TensorFlow names.
+    assert set(gencode.__all__) - used <= {"ABI", *types.__all__}

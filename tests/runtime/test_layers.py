@@ -1,0 +1,117 @@
+"""The rooms of the runtime: which may import which, and that there is no cycle.
+
+What type checkers alone import counts, and what a function imports when it is called.
+"""
+
+import ast
+import graphlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "runtime" / "opwright_runtime"
+
+#: A module or package of the runtime, and those that it may import from; "" is the
+#: runtime's own `__init__`, which has the version.
+ROOMS = {
+    "": set(),
+    "_internals": set(),
+    "errors": set(),
+    "native": set(),
+    "types": {"errors"},
+    "kernels": {"_internals", "native"},
+    "_binding": {"_internals", "errors", "kernels", "native", "types"},
+    "rnn": {"errors", "native"},
+    "embedding": {"_internals", "errors", "native"},
+    "tpu_check": {"_internals", "kernels"},
+    "api": {"_binding", "errors", "rnn", "tpu_check", "types"},
+    "gencode": {"", "_binding", "native"},
+}
+
+
+def dotted(path: Path) -> str:
+    """A module by its name below the runtime: `_binding.scope`."""
+    parts = path.relative_to(RUNTIME).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {dotted(path): path for path in RUNTIME.rglob("*.py")}
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of the runtime that one of them imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, _, below = name.partition(".")
+            if top == "opwright_runtime":
+                # What is no module is a name in one.
+                found.add(below if below in MODULES else below.rpartition(".")[0])
+    return found
+
+
+IMPORTS = {name: imported(path) for name, path in MODULES.items()}
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_every_room_is_known() -> None:
+    assert {room(module) for module in MODULES} == ROOMS.keys()
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_room_imports_what_it_may(name: str) -> None:
+    used = {
+        room(other)
+        for module, others in IMPORTS.items()
+        if room(module) == name
+        for other in others
+    }
+    # What is allowed and not used would let something in later, unseen.
+    assert used - {name} == ROOMS[name]
+
+
+def test_no_modules_import_each_other() -> None:
+    list(graphlib.TopologicalSorter(IMPORTS).static_order())
+
+
+#: A module without ops: nothing of it is generated but that it is there.
+KERAS = (
+    '"""opwright.keras: what opwright_runtime.rnn.keras_layers has."""',
+    "from opwright_runtime.rnn.keras_layers import *",
+    "from opwright_runtime.rnn.keras_layers import __all__ as __all__",
+)
+
+
+def test_generated_code_imports_one_module() -> None:
+    """But for type checkers, which are told what is written by hand where it lies."""
+    line = re.compile(r"^.*\bopwright_runtime\b.*$", re.MULTILINE)
+    paths = sorted((ROOT / "generated").rglob("*.py"))
+    paths += sorted((ROOT / "tests" / "golden" / "expected").rglob("*.py"))
+    found = {
+        (path.relative_to(ROOT).as_posix(), statement.strip())
+        for path in paths
+        for statement in line.findall(path.read_text("utf-8"))
+        if not statement.strip().startswith("from opwright_runtime.gencode import ")
+    }
+    assert found == {
+        ("generated/opwright/__init__.py", "from opwright_runtime.api import *"),
+        ("generated/opwright/__init__.py", 'exports="opwright_runtime.api",'),
+        (
+            "generated/opwright/tpu/__init__.py",
+            "from opwright_runtime.embedding import *",
+        ),
+        ("generated/opwright/tpu/__init__.py", 'exports="opwright_runtime.embedding",'),
+        *(("generated/opwright/keras.py", said) for said in KERAS),
+    }

@@ -1,0 +1,111 @@
+"""What is public: a name more, or less, is to be a decision."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import opwright
+import opwright_runtime
+from opwright import tpu
+from opwright_runtime import api, embedding, types
+
+ROOT = Path(__file__).parents[2]
+
+ERRORS = {
+    *("OpAttrError", "OpError", "OpExecutionError", "OpInputError", "OpKernelError"),
+    *("OpModeError", "OpOptionError", "OpRemovedError", "OpUnknownError"),
+}
+DTYPES = {
+    *("TBfloat16", "TBool", "TComplex128", "TComplex64", "TFloat16", "TFloat32"),
+    *("TFloat4E2m1fn", "TFloat64", "TFloat8E4m3b11fnuz", "TFloat8E4m3fn"),
+    *("TFloat8E4m3fnuz", "TFloat8E5m2", "TFloat8E5m2fnuz", "TInt16", "TInt2"),
+    *("TInt32", "TInt4", "TInt64", "TInt8", "TQint16", "TQint32", "TQint8"),
+    *("TQuint16", "TQuint8", "TResource", "TString", "TUint16", "TUint2", "TUint32"),
+    *("TUint4", "TUint64", "TUint8", "TVariant"),
+    *("TComplex", "TFloating", "TIndex", "TInexact", "TIntegral", "TNumber"),
+    *("TQuantized", "TReal", "TSigned", "TUnsigned"),
+}
+WEIGHTS = {
+    *("PackedParams", "params_from_keras", "params_from_torch", "params_to_keras"),
+    "params_to_torch",
+}
+
+#: The public names of `opwright` besides its packages of ops.
+OPWRIGHT = {
+    *("Operand", "Output", "Scope", "check_tpu", "op_class", "op_names"),
+    "typed",
+    *(*ERRORS, *DTYPES, *WEIGHTS),
+}
+#: Those of `opwright.tpu` besides its ops.
+TPU = {
+    *("Adadelta", "CenteredRMSProp", "DynamicLearningRate", "EmbeddingConfig"),
+    *("EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion", "Momentum"),
+    *("ProximalAdagrad", "ProximalYogi", "RMSProp", "TPUEmbeddingConfiguration"),
+    *("drop_embedding_batches", "embedding_step", "embedding_step_count"),
+    "software_strategy",
+}
+#: The public modules of the runtime; of `gencode` generated code decides.
+RUNTIME = {
+    "api": OPWRIGHT - {"op_class", "op_names"},
+    "embedding": TPU,
+    "errors": ERRORS,
+    "gencode": None,
+    "kernels": {"Kernel", "kernels", "served"},
+    "native": {
+        *("KERNEL_PRIORITY", "KeptWeights", "LIBRARY", "NativeLibraryError"),
+        *("OptimizerFacts", "cuda", "embedding_optimizers", "isa", "kept_weights"),
+        *("library", "limit_kept_weights", "load", "load_if_present", "loaded"),
+        "use_isa",
+    },
+    "rnn": WEIGHTS,
+    "tpu_check": {
+        *("Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError"),
+        "check_tpu",
+    },
+    "types": {
+        *("AnyDType", "AnyDTypeLike", "ArrayLike", "DType", "DTypeLike", "DTYPES"),
+        *("FunctionLike", "MessageBytes", "MessageLike", "AnyOperand", "Operand"),
+        *("Output", "PlainTensor", "ShapeLike", "StringLike", "TType", "TensorLike"),
+        *("TensorOperand", "TensorProto", "TensorShape", "as_bytes", "as_dtype"),
+        *("as_dtypes", "message_name", *DTYPES),
+        *("Operation", "StringOperand", "as_shape", "as_shapes", "flags"),
+        *("SameAnyOperand", "SameOperand", "typed"),
+    },
+}
+
+
+def test_of_opwright() -> None:
+    assert set(opwright.__all__) == OPWRIGHT
+    folders = (path for path in (ROOT / "opdefs").iterdir() if path.is_dir())
+    groups = {path.name.partition(".")[0] for path in folders}
+    assert groups | OPWRIGHT | {"__version__"} <= set(dir(opwright))
+    assert all(getattr(opwright, name) is not None for name in OPWRIGHT)
+
+
+def test_of_opwright_tpu() -> None:
+    assert set(tpu.__all__) - set(tpu._modules) == TPU
+    assert all(getattr(tpu, name) is getattr(embedding, name) for name in TPU)
+
+
+def test_of_the_runtime() -> None:
+    public = {
+        module.name
+        for module in pkgutil.iter_modules(opwright_runtime.__path__)
+        if not module.name.startswith("_")
+    }
+    assert public == RUNTIME.keys()
+    for name, expected in RUNTIME.items():
+        module = importlib.import_module(f"opwright_runtime.{name}")
+        assert len(set(module.__all__)) == len(module.__all__), name
+        assert all(hasattr(module, public) for public in module.__all__), name
+        assert expected is None or set(module.__all__) == expected, name
+
+
+def test_a_part_is_the_same_wherever_it_is_imported_from() -> None:
+    assert opwright.Scope is api.Scope
+    assert opwright.TFloat32 is api.TFloat32 is types.TFloat32
+
+
+def test_the_version() -> None:
+    assert opwright.__version__ == opwright_runtime.__version__
+    assert [part.isdigit() for part in opwright.__version__.split(".")] == [True] * 3

@@ -1,0 +1,1 @@
+"""What tests share: cases, references, and programs that they run by themselves."""
