@@ -54,7 +54,10 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
     if convert is None:
         return name
     if convert == FLAGS:
-        return f"{convert}[{name}]"
+        asked = f"{convert}[{name}]"
+        # The default, which most calls leave, needs no question.
+        is_default = f"{attr.default} if {name} is {attr.default}"
+        return asked if attr.default is None else f"{is_default} else {asked}"
     if attr.message is not None:
         return f"{convert}({name}, {docs.quoted(attr.message)})"
     return f"{convert}({name})"

@@ -130,13 +130,14 @@ def create(op: Op) -> str:
 def function(op: Op) -> str:
     cls = naming.class_name(op.name)
     options = f", with {cls}.Options as keywords" if op.options else ""
-    returns = "The outputs" if op.outputs else "The operation in a graph, None eagerly"
+    made = f"`{cls}.create` in the current scope{options}"
+    if not op.outputs:
+        return _docstring([f"{made}: the operation in a graph, None eagerly."], 4)
+    returns = "The outputs"
     if len(op.outputs) == 1:
         (output,) = op.outputs
         returns = f"`{naming.output(output.name, only=op.is_tensor)}`"
-    return _docstring(
-        [f"{returns} of `{cls}.create` in the current scope{options}."], 4
-    )
+    return _docstring([f"{returns} of {made}."], 4)
 
 
 def deprecation(op: Op) -> str | None:

@@ -126,8 +126,8 @@ NAMES: Final = {name: module for module, names in _SOURCES.items() for name in n
 
 #: What the file of an op takes from the runtime beside types: always, ...
 BINDING: Final = frozenset(
-    {"CURRENT", "OpInputs", "Scope", "context", "execute", "executing_eagerly"}
-    | {"explained", "graphs", "new"}
+    {"CURRENT", "EAGER", "OpInputs", "Scope", "context", "execute", "explained"}
+    | {"graphs", "new"}
 )
 #: ... and some files only.
 BINDING_OF_SOME: Final = frozenset({"Op", "OpOptions", "TensorOp", "default"})

@@ -56,10 +56,11 @@ TensorType: Any = _types.Tensor
 # What an eager call of a generated class asks, which counts in every one of them.
 execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
 """Runs an op at once. It raises where it needs the inputs to be tensors first."""
-executing_eagerly: Any = _context.executing_eagerly
 contexts: Mapping[str, object] = vars(_context)
-"""What TensorFlow's module of the eager context defines; that is `[CURRENT]` of it."""
+"""What TensorFlow's module of the eager context defines: that, or None before its first
+use, is `[CURRENT]` of it, and `[EAGER]` whether threads execute eagerly by default."""
 CURRENT = "_context"
+EAGER = "default_execution_mode"
 graphs: Any = _ops._default_graph_stack
 """The graphs that this thread builds; `graphs.stack` is empty while there are none."""
 

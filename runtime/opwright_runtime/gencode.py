@@ -8,8 +8,9 @@ A name more does not change the number; a name less, or with another meaning, do
 package says once, to `declare_package`, which number it was generated for.
 
 An eager call runs its op with TensorFlow's fast path, `execute(context[CURRENT],
-op_name, name, *inputs, *attrs)`: of a function if `executing_eagerly()`; of a class,
-whose scope says that already, if the thread builds no graph: `graphs.stack` is empty.
+op_name, name, *inputs, *attrs)`, if the thread builds no graph, `graphs.stack` being
+empty, and a class's scope is eager; for a function, if the program did not turn eager
+execution off, which `context[EAGER]` says.
 """
 
 from __future__ import annotations

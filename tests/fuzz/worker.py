@@ -34,7 +34,7 @@ from .oracles import SANITIZED, Memory, Oracles
 from .ways import KIND, NotMadeError, Prepared, make
 
 # What a call asks for beyond this is refused to it, as on a smaller machine.
-MOST_MEMORY = 6 << 30
+MOST_MEMORY = 2 << 30
 
 
 class Reports:

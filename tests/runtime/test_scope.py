@@ -279,13 +279,14 @@ def test_graph_mode_without_eager_execution():
 import tensorflow as tf
 tf.compat.v1.disable_eager_execution()
 from opwright import Scope
-from opwright.math import AddV2
+from opwright.math import AddV2, add_v2
 scope = Scope.current()
 assert not scope.eager
 op = AddV2.create(scope, 1, [2, 3])
-assert op.op.graph is tf.compat.v1.get_default_graph()
+tensor = add_v2(1, [2, 3])
+assert op.op.graph is tensor.graph is tf.compat.v1.get_default_graph()
 with tf.compat.v1.Session() as session:
-    assert session.run(op).tolist() == [3, 4]
+    assert session.run(op).tolist() == session.run(tensor).tolist() == [3, 4]
 """
     done = run_code(program)
     assert done.returncode == 0, done.stderr

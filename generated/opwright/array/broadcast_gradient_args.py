@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -113,13 +113,13 @@ def broadcast_gradient_args(
         raise BroadcastGradientArgs._unknown(_unknown)
     fast_path_error = None
     _result: BroadcastGradientArgsOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BroadcastGradientArgsOutputs._make(
                 execute(context[CURRENT], "BroadcastGradientArgs", name, s0, s1)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BroadcastGradientArgs._call(name, (s0, s1), {}, fast_path_error)
     return _result

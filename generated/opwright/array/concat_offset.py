@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -106,11 +106,11 @@ def concat_offset(
         raise ConcatOffset._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[UShapeType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "ConcatOffset", name, concat_dim, shape)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConcatOffset._call(name, (concat_dim, shape), {}, fast_path_error)
     return _result

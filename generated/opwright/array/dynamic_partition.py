@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,8 +119,8 @@ def dynamic_partition(
         raise DynamicPartition._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[U]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DynamicPartition",
@@ -131,8 +131,8 @@ def dynamic_partition(
                 num_partitions,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DynamicPartition._call(
         name, (data, partitions), {"num_partitions": num_partitions}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_shape,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -106,13 +106,13 @@ def ensure_shape(
         raise EnsureShape._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "EnsureShape", name, input, "shape", as_shape(shape)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EnsureShape._call(name, (input,), {"shape": shape}, fast_path_error)
     return _result

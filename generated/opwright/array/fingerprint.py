@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TUint8,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -100,11 +100,11 @@ def fingerprint(
         raise Fingerprint._unknown(_unknown)
     fast_path_error = None
     _result: Output[TUint8]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "Fingerprint", name, data, method)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Fingerprint._call(name, (data, method), {}, fast_path_error)
     return _result

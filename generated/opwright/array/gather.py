@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -154,8 +154,8 @@ def gather(
         raise Gather._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uparams]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Gather",
@@ -163,11 +163,11 @@ def gather(
                 params,
                 indices,
                 "validate_indices",
-                flags[validate_indices],
+                True if validate_indices is True else flags[validate_indices],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Gather._call(
         name, (params, indices), {"validate_indices": validate_indices}, fast_path_error
     )

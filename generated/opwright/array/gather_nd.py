@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -155,8 +155,8 @@ def gather_nd(
         raise GatherNd._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uparams]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "GatherNd",
@@ -167,8 +167,8 @@ def gather_nd(
                 bad_indices_policy,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GatherNd._call(
         name,
         (params, indices),

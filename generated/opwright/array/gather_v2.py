@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -163,8 +163,8 @@ def gather_v2(
         raise GatherV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uparams]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "GatherV2",
@@ -176,8 +176,8 @@ def gather_v2(
                 batch_dims,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GatherV2._call(
         name, (params, indices, axis), {"batch_dims": batch_dims}, fast_path_error
     )

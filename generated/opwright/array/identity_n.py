@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -83,11 +83,11 @@ def identity_n(
         raise IdentityN._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "IdentityN", name, input)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IdentityN._call(name, (input,), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -172,8 +172,8 @@ def list_diff(
         raise ListDiff._unknown(_unknown)
     fast_path_error = None
     _result: ListDiffOutputs[U, UOutIdx]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ListDiffOutputs._make(
                 execute(
                     context[CURRENT],
@@ -186,7 +186,7 @@ def list_diff(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ListDiff._call(name, (x, y), {"out_idx": out_idx}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -120,8 +120,8 @@ def placeholder_v2(
         raise PlaceholderV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "PlaceholderV2",
@@ -132,8 +132,8 @@ def placeholder_v2(
                 as_shape(shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = PlaceholderV2._call(
         name, (), {"dtype": dtype, "shape": shape}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_shape,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -108,8 +108,8 @@ def placeholder_with_default(
         raise PlaceholderWithDefault._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "PlaceholderWithDefault",
@@ -119,8 +119,8 @@ def placeholder_with_default(
                 as_shape(shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = PlaceholderWithDefault._call(
         name, (input,), {"shape": shape}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -151,13 +151,13 @@ def shape_n(
         raise ShapeN._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[UOutType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ShapeN", name, input, "out_type", as_dtype(out_type)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShapeN._call(name, (input,), {"out_type": out_type}, fast_path_error)
     return _result

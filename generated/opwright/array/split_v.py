@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -130,8 +130,8 @@ def split_v(
         raise SplitV._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[U]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SplitV",
@@ -143,8 +143,8 @@ def split_v(
                 num_split,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SplitV._call(
         name, (value, size_splits, split_dim), {"num_split": num_split}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -142,15 +142,15 @@ def unique(
         raise Unique._unknown(_unknown)
     fast_path_error = None
     _result: UniqueOutputs[U, UOutIdx]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = UniqueOutputs._make(
                 execute(
                     context[CURRENT], "Unique", name, x, "out_idx", as_dtype(out_idx)
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Unique._call(name, (x,), {"out_idx": out_idx}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -176,8 +176,8 @@ def unique_v2(
         raise UniqueV2._unknown(_unknown)
     fast_path_error = None
     _result: UniqueV2Outputs[U, UOutIdx]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = UniqueV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -190,7 +190,7 @@ def unique_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UniqueV2._call(name, (x, axis), {"out_idx": out_idx}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -150,8 +150,8 @@ def unique_with_counts(
         raise UniqueWithCounts._unknown(_unknown)
     fast_path_error = None
     _result: UniqueWithCountsOutputs[U, UOutIdx]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = UniqueWithCountsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -163,7 +163,7 @@ def unique_with_counts(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UniqueWithCounts._call(name, (x,), {"out_idx": out_idx}, fast_path_error)
     return _result

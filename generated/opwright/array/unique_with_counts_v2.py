@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -179,8 +179,8 @@ def unique_with_counts_v2(
         raise UniqueWithCountsV2._unknown(_unknown)
     fast_path_error = None
     _result: UniqueWithCountsV2Outputs[U, UOutIdx]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = UniqueWithCountsV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -193,8 +193,8 @@ def unique_with_counts_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UniqueWithCountsV2._call(
         name, (x, axis), {"out_idx": out_idx}, fast_path_error
     )

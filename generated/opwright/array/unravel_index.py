@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -103,11 +103,11 @@ def unravel_index(
         raise UnravelIndex._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uidx]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "UnravelIndex", name, indices, dims)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UnravelIndex._call(name, (indices, dims), {}, fast_path_error)
     return _result

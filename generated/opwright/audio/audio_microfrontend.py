@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -499,8 +499,8 @@ def audio_microfrontend(
         raise AudioMicrofrontend._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AudioMicrofrontend",
@@ -527,7 +527,7 @@ def audio_microfrontend(
                 "min_signal_remaining",
                 min_signal_remaining,
                 "enable_pcan",
-                flags[enable_pcan],
+                False if enable_pcan is False else flags[enable_pcan],
                 "pcan_strength",
                 pcan_strength,
                 "pcan_offset",
@@ -535,7 +535,7 @@ def audio_microfrontend(
                 "gain_bits",
                 gain_bits,
                 "enable_log",
-                flags[enable_log],
+                True if enable_log is True else flags[enable_log],
                 "scale_shift",
                 scale_shift,
                 "left_context",
@@ -545,15 +545,15 @@ def audio_microfrontend(
                 "frame_stride",
                 frame_stride,
                 "zero_padding",
-                flags[zero_padding],
+                False if zero_padding is False else flags[zero_padding],
                 "out_scale",
                 out_scale,
                 "out_type",
                 as_dtype(out_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AudioMicrofrontend._call(
         name,
         (audio,),

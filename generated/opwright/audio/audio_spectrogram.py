@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -150,8 +150,8 @@ def audio_spectrogram(
         raise AudioSpectrogram._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AudioSpectrogram",
@@ -162,11 +162,11 @@ def audio_spectrogram(
                 "stride",
                 stride,
                 "magnitude_squared",
-                flags[magnitude_squared],
+                False if magnitude_squared is False else flags[magnitude_squared],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AudioSpectrogram._call(
         name,
         (input,),

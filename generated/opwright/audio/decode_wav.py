@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -159,8 +159,8 @@ def decode_wav(
         raise DecodeWav._unknown(_unknown)
     fast_path_error = None
     _result: DecodeWavOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = DecodeWavOutputs._make(
                 execute(
                     context[CURRENT],
@@ -174,8 +174,8 @@ def decode_wav(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DecodeWav._call(
         name,
         (contents,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -204,8 +204,8 @@ def collective_all_to_all_v2(
         raise CollectiveAllToAllV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CollectiveAllToAllV2",
@@ -220,11 +220,11 @@ def collective_all_to_all_v2(
                 "timeout_seconds",
                 timeout_seconds,
                 "is_stateless",
-                flags[is_stateless],
+                False if is_stateless is False else flags[is_stateless],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CollectiveAllToAllV2._call(
         name,
         (input, group_size, group_key, instance_key, ordering_token),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -120,8 +120,8 @@ def collective_assign_group_v2(
         raise CollectiveAssignGroupV2._unknown(_unknown)
     fast_path_error = None
     _result: CollectiveAssignGroupV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CollectiveAssignGroupV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -133,8 +133,8 @@ def collective_assign_group_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CollectiveAssignGroupV2._call(
         name, (group_assignment, device_index, base_key), {}, fast_path_error
     )

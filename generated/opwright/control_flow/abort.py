@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -127,15 +127,15 @@ def abort(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `Abort.create` in the current scope,
-    with Abort.Options as keywords.
+    """`Abort.create` in the current scope, with Abort.Options as keywords: the
+    operation in a graph, None eagerly.
     """
     if _unknown:
         raise Abort._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Abort",
@@ -143,11 +143,11 @@ def abort(
                 "error_msg",
                 error_msg,
                 "exit_without_error",
-                flags[exit_without_error],
+                False if exit_without_error is False else flags[exit_without_error],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Abort._call(
         name,
         (),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -66,18 +66,18 @@ class ControlTrigger(Op):
 
 @explained
 def control_trigger(*, name: str | None = None, **_unknown: Never) -> Operation | None:
-    """The operation in a graph, None eagerly of `ControlTrigger.create` in the
-    current scope.
+    """`ControlTrigger.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ControlTrigger._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "ControlTrigger", name)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ControlTrigger._call(name, (), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -161,8 +161,8 @@ def enter(
         raise Enter._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Enter",
@@ -171,13 +171,13 @@ def enter(
                 "frame_name",
                 frame_name,
                 "is_constant",
-                flags[is_constant],
+                False if is_constant is False else flags[is_constant],
                 "parallel_iterations",
                 parallel_iterations,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Enter._call(
         name,
         (data,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -106,13 +106,13 @@ def merge(
         raise Merge._unknown(_unknown)
     fast_path_error = None
     _result: MergeOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = MergeOutputs._make(
                 execute(context[CURRENT], "Merge", name, inputs)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Merge._call(name, (inputs,), {}, fast_path_error)
     return _result

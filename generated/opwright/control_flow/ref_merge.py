@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -106,13 +106,13 @@ def ref_merge(
         raise RefMerge._unknown(_unknown)
     fast_path_error = None
     _result: RefMergeOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RefMergeOutputs._make(
                 execute(context[CURRENT], "RefMerge", name, inputs)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RefMerge._call(name, (inputs,), {}, fast_path_error)
     return _result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -114,13 +114,13 @@ def ref_switch(
         raise RefSwitch._unknown(_unknown)
     fast_path_error = None
     _result: RefSwitchOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RefSwitchOutputs._make(
                 execute(context[CURRENT], "RefSwitch", name, data, pred)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RefSwitch._call(name, (data, pred), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -178,8 +178,8 @@ def stateless_if(
         raise StatelessIf._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessIf",
@@ -196,8 +196,8 @@ def stateless_if(
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessIf._call(
         name,
         (cond, input),

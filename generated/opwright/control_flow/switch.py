@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -110,13 +110,13 @@ def switch(
         raise Switch._unknown(_unknown)
     fast_path_error = None
     _result: SwitchOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SwitchOutputs._make(
                 execute(context[CURRENT], "Switch", name, data, pred)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Switch._call(name, (data, pred), {}, fast_path_error)
     return _result

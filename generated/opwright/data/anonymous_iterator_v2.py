@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -127,8 +127,8 @@ def anonymous_iterator_v2(
         raise AnonymousIteratorV2._unknown(_unknown)
     fast_path_error = None
     _result: AnonymousIteratorV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = AnonymousIteratorV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -141,8 +141,8 @@ def anonymous_iterator_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousIteratorV2._call(
         name,
         (),

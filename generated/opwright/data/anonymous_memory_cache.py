@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -95,13 +95,13 @@ def anonymous_memory_cache(
         raise AnonymousMemoryCache._unknown(_unknown)
     fast_path_error = None
     _result: AnonymousMemoryCacheOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = AnonymousMemoryCacheOutputs._make(
                 execute(context[CURRENT], "AnonymousMemoryCache", name)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousMemoryCache._call(name, (), {}, fast_path_error)
     return _result

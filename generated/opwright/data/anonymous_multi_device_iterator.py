@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -142,8 +142,8 @@ def anonymous_multi_device_iterator(
         raise AnonymousMultiDeviceIterator._unknown(_unknown)
     fast_path_error = None
     _result: AnonymousMultiDeviceIteratorOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = AnonymousMultiDeviceIteratorOutputs._make(
                 execute(
                     context[CURRENT],
@@ -158,8 +158,8 @@ def anonymous_multi_device_iterator(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousMultiDeviceIterator._call(
         name,
         (),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -187,8 +187,8 @@ def batch_dataset_v2(
         raise BatchDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BatchDatasetV2",
@@ -197,7 +197,7 @@ def batch_dataset_v2(
                 batch_size,
                 drop_remainder,
                 "parallel_copy",
-                flags[parallel_copy],
+                False if parallel_copy is False else flags[parallel_copy],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -206,8 +206,8 @@ def batch_dataset_v2(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchDatasetV2._call(
         name,
         (input_dataset, batch_size, drop_remainder),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -293,8 +293,8 @@ def data_service_dataset_v4(
         raise DataServiceDatasetV4._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DataServiceDatasetV4",
@@ -319,15 +319,15 @@ def data_service_dataset_v4(
                 "target_workers",
                 target_workers,
                 "uncompress",
-                flags[uncompress],
+                False if uncompress is False else flags[uncompress],
                 "uncompress_fn",
                 uncompress_fn,
                 "cross_trainer_cache_options",
                 cross_trainer_cache_options,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DataServiceDatasetV4._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -131,8 +131,8 @@ def dataset_cardinality(
         raise DatasetCardinality._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DatasetCardinality",
@@ -142,8 +142,8 @@ def dataset_cardinality(
                 cardinality_options,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DatasetCardinality._call(
         name,
         (input_dataset,),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TUint64,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -88,13 +88,13 @@ def dataset_fingerprint(
         raise DatasetFingerprint._unknown(_unknown)
     fast_path_error = None
     _result: Output[TUint64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "DatasetFingerprint", name, input_dataset
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DatasetFingerprint._call(name, (input_dataset,), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -167,8 +167,8 @@ def dataset_to_graph(
         raise DatasetToGraph._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DatasetToGraph",
@@ -177,13 +177,17 @@ def dataset_to_graph(
                 "stateful_whitelist",
                 stateful_whitelist,
                 "allow_stateful",
-                flags[allow_stateful],
+                False if allow_stateful is False else flags[allow_stateful],
                 "strip_device_assignment",
-                flags[strip_device_assignment],
+                (
+                    False
+                    if strip_device_assignment is False
+                    else flags[strip_device_assignment]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DatasetToGraph._call(
         name,
         (input_dataset,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -151,8 +151,8 @@ def dataset_to_graph_v2(
         raise DatasetToGraphV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DatasetToGraphV2",
@@ -161,11 +161,15 @@ def dataset_to_graph_v2(
                 "external_state_policy",
                 external_state_policy,
                 "strip_device_assignment",
-                flags[strip_device_assignment],
+                (
+                    False
+                    if strip_device_assignment is False
+                    else flags[strip_device_assignment]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DatasetToGraphV2._call(
         name,
         (input_dataset,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -104,15 +104,15 @@ def dataset_to_tf_record(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DatasetToTFRecord.create` in the
-    current scope.
+    """`DatasetToTFRecord.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise DatasetToTFRecord._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DatasetToTFRecord",
@@ -122,8 +122,8 @@ def dataset_to_tf_record(
                 compression_type,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DatasetToTFRecord._call(
         name, (input_dataset, filename, compression_type), {}, fast_path_error
     )

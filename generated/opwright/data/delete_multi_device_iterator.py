@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -106,15 +106,15 @@ def delete_multi_device_iterator(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DeleteMultiDeviceIterator.create`
-    in the current scope.
+    """`DeleteMultiDeviceIterator.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise DeleteMultiDeviceIterator._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DeleteMultiDeviceIterator",
@@ -124,8 +124,8 @@ def delete_multi_device_iterator(
                 deleter,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DeleteMultiDeviceIterator._call(
         name, (multi_device_iterator, iterators, deleter), {}, fast_path_error
     )

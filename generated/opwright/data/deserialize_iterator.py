@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -96,15 +96,15 @@ def deserialize_iterator(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DeserializeIterator.create` in the
-    current scope.
+    """`DeserializeIterator.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise DeserializeIterator._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DeserializeIterator",
@@ -113,8 +113,8 @@ def deserialize_iterator(
                 serialized,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DeserializeIterator._call(
         name, (resource_handle, serialized), {}, fast_path_error
     )

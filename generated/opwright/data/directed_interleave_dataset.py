@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -168,8 +168,8 @@ def directed_interleave_dataset(
         raise DirectedInterleaveDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DirectedInterleaveDataset",
@@ -181,11 +181,15 @@ def directed_interleave_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "stop_on_empty_dataset",
-                flags[stop_on_empty_dataset],
+                (
+                    False
+                    if stop_on_empty_dataset is False
+                    else flags[stop_on_empty_dataset]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DirectedInterleaveDataset._call(
         name,
         (selector_input_dataset, data_input_datasets),

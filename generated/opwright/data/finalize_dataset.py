@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -161,23 +161,23 @@ def finalize_dataset(
         raise FinalizeDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "FinalizeDataset",
                 name,
                 input_dataset,
                 "has_captured_ref",
-                flags[has_captured_ref],
+                False if has_captured_ref is False else flags[has_captured_ref],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FinalizeDataset._call(
         name,
         (input_dataset,),

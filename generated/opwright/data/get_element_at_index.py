@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -128,8 +128,8 @@ def get_element_at_index(
         raise GetElementAtIndex._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "GetElementAtIndex",
@@ -142,8 +142,8 @@ def get_element_at_index(
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GetElementAtIndex._call(
         name,
         (dataset, index),

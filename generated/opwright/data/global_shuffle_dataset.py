@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -196,8 +196,8 @@ def global_shuffle_dataset(
         raise GlobalShuffleDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "GlobalShuffleDataset",
@@ -207,7 +207,11 @@ def global_shuffle_dataset(
                 seed2,
                 seed_generator,
                 "reshuffle_each_iteration",
-                flags[reshuffle_each_iteration],
+                (
+                    True
+                    if reshuffle_each_iteration is True
+                    else flags[reshuffle_each_iteration]
+                ),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -216,8 +220,8 @@ def global_shuffle_dataset(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GlobalShuffleDataset._call(
         name,
         (input_dataset, seed, seed2, seed_generator),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -161,8 +161,8 @@ def ignore_errors_dataset(
         raise IgnoreErrorsDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "IgnoreErrorsDataset",
@@ -173,11 +173,11 @@ def ignore_errors_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "log_warning",
-                flags[log_warning],
+                False if log_warning is False else flags[log_warning],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IgnoreErrorsDataset._call(
         name,
         (input_dataset,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -156,8 +156,8 @@ def iterator_from_string_handle_v2(
         raise IteratorFromStringHandleV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "IteratorFromStringHandleV2",
@@ -169,8 +169,8 @@ def iterator_from_string_handle_v2(
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IteratorFromStringHandleV2._call(
         name,
         (string_handle,),

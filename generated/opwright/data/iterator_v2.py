@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TResource,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -134,8 +134,8 @@ def iterator_v2(
         raise IteratorV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "IteratorV2",
@@ -150,8 +150,8 @@ def iterator_v2(
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IteratorV2._call(
         name,
         (),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -89,18 +89,18 @@ def make_iterator(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `MakeIterator.create` in the current
-    scope.
+    """`MakeIterator.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise MakeIterator._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "MakeIterator", name, dataset, iterator)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MakeIterator._call(name, (dataset, iterator), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -214,8 +214,8 @@ def map_and_batch_dataset(
         raise MapAndBatchDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MapAndBatchDataset",
@@ -232,13 +232,13 @@ def map_and_batch_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "preserve_cardinality",
-                flags[preserve_cardinality],
+                False if preserve_cardinality is False else flags[preserve_cardinality],
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MapAndBatchDataset._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -221,8 +221,8 @@ def map_dataset(
         raise MapDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MapDataset",
@@ -236,17 +236,21 @@ def map_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_inter_op_parallelism",
-                flags[use_inter_op_parallelism],
+                (
+                    True
+                    if use_inter_op_parallelism is True
+                    else flags[use_inter_op_parallelism]
+                ),
                 "preserve_cardinality",
-                flags[preserve_cardinality],
+                False if preserve_cardinality is False else flags[preserve_cardinality],
                 "force_synchronous",
-                flags[force_synchronous],
+                False if force_synchronous is False else flags[force_synchronous],
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MapDataset._call(
         name,
         (input_dataset, other_arguments),

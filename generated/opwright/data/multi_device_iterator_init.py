@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,8 +116,8 @@ def multi_device_iterator_init(
         raise MultiDeviceIteratorInit._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MultiDeviceIteratorInit",
@@ -127,8 +127,8 @@ def multi_device_iterator_init(
                 max_buffer_size,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MultiDeviceIteratorInit._call(
         name, (dataset, multi_device_iterator, max_buffer_size), {}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -99,8 +99,8 @@ def multi_device_iterator_to_string_handle(
         raise MultiDeviceIteratorToStringHandle._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MultiDeviceIteratorToStringHandle",
@@ -108,8 +108,8 @@ def multi_device_iterator_to_string_handle(
                 multi_device_iterator,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MultiDeviceIteratorToStringHandle._call(
         name, (multi_device_iterator,), {}, fast_path_error
     )

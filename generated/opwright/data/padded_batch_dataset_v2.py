@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -192,8 +192,8 @@ def padded_batch_dataset_v2(
         raise PaddedBatchDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "PaddedBatchDatasetV2",
@@ -204,15 +204,15 @@ def padded_batch_dataset_v2(
                 padding_values,
                 drop_remainder,
                 "parallel_copy",
-                flags[parallel_copy],
+                False if parallel_copy is False else flags[parallel_copy],
                 "output_shapes",
                 as_shapes(output_shapes),
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = PaddedBatchDatasetV2._call(
         name,
         (input_dataset, batch_size, padded_shapes, padding_values, drop_remainder),

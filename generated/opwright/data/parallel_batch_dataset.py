@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -207,8 +207,8 @@ def parallel_batch_dataset(
         raise ParallelBatchDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ParallelBatchDataset",
@@ -218,7 +218,7 @@ def parallel_batch_dataset(
                 num_parallel_calls,
                 drop_remainder,
                 "parallel_copy",
-                flags[parallel_copy],
+                False if parallel_copy is False else flags[parallel_copy],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -229,8 +229,8 @@ def parallel_batch_dataset(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParallelBatchDataset._call(
         name,
         (input_dataset, batch_size, num_parallel_calls, drop_remainder),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -214,8 +214,8 @@ def parallel_interleave_dataset_v2(
         raise ParallelInterleaveDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ParallelInterleaveDatasetV2",
@@ -232,13 +232,13 @@ def parallel_interleave_dataset_v2(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                flags[sloppy],
+                False if sloppy is False else flags[sloppy],
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParallelInterleaveDatasetV2._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -229,8 +229,8 @@ def parallel_map_dataset(
         raise ParallelMapDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ParallelMapDataset",
@@ -245,17 +245,21 @@ def parallel_map_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_inter_op_parallelism",
-                flags[use_inter_op_parallelism],
+                (
+                    True
+                    if use_inter_op_parallelism is True
+                    else flags[use_inter_op_parallelism]
+                ),
                 "sloppy",
-                flags[sloppy],
+                False if sloppy is False else flags[sloppy],
                 "preserve_cardinality",
-                flags[preserve_cardinality],
+                False if preserve_cardinality is False else flags[preserve_cardinality],
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParallelMapDataset._call(
         name,
         (input_dataset, other_arguments, num_parallel_calls),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -242,8 +242,8 @@ def parallel_map_dataset_v2(
         raise ParallelMapDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ParallelMapDatasetV2",
@@ -258,19 +258,27 @@ def parallel_map_dataset_v2(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_inter_op_parallelism",
-                flags[use_inter_op_parallelism],
+                (
+                    True
+                    if use_inter_op_parallelism is True
+                    else flags[use_inter_op_parallelism]
+                ),
                 "deterministic",
                 deterministic,
                 "preserve_cardinality",
-                flags[preserve_cardinality],
+                False if preserve_cardinality is False else flags[preserve_cardinality],
                 "use_unbounded_threadpool",
-                flags[use_unbounded_threadpool],
+                (
+                    False
+                    if use_unbounded_threadpool is False
+                    else flags[use_unbounded_threadpool]
+                ),
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParallelMapDatasetV2._call(
         name,
         (input_dataset, other_arguments, num_parallel_calls),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -253,8 +253,8 @@ def parse_example_dataset(
         raise ParseExampleDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ParseExampleDataset",
@@ -275,7 +275,7 @@ def parse_example_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                flags[sloppy],
+                False if sloppy is False else flags[sloppy],
                 "ragged_keys",
                 ragged_keys,
                 "ragged_value_types",
@@ -284,8 +284,8 @@ def parse_example_dataset(
                 as_dtypes(ragged_split_types),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseExampleDataset._call(
         name,
         (input_dataset, num_parallel_calls, dense_defaults),

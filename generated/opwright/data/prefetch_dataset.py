@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -207,8 +207,8 @@ def prefetch_dataset(
         raise PrefetchDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "PrefetchDataset",
@@ -222,15 +222,15 @@ def prefetch_dataset(
                 "slack_period",
                 slack_period,
                 "legacy_autotune",
-                flags[legacy_autotune],
+                True if legacy_autotune is True else flags[legacy_autotune],
                 "buffer_size_min",
                 buffer_size_min,
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = PrefetchDataset._call(
         name,
         (input_dataset, buffer_size),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -192,8 +192,8 @@ def random_dataset_v2(
         raise RandomDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RandomDatasetV2",
@@ -202,7 +202,11 @@ def random_dataset_v2(
                 seed2,
                 seed_generator,
                 "rerandomize_each_iteration",
-                flags[rerandomize_each_iteration],
+                (
+                    False
+                    if rerandomize_each_iteration is False
+                    else flags[rerandomize_each_iteration]
+                ),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -211,8 +215,8 @@ def random_dataset_v2(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RandomDatasetV2._call(
         name,
         (seed, seed2, seed_generator),

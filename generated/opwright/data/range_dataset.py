@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -186,8 +186,8 @@ def range_dataset(
         raise RangeDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RangeDataset",
@@ -202,11 +202,11 @@ def range_dataset(
                 "metadata",
                 metadata,
                 "replicate_on_split",
-                flags[replicate_on_split],
+                False if replicate_on_split is False else flags[replicate_on_split],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RangeDataset._call(
         name,
         (start, stop, step),

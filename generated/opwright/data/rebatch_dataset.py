@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -168,8 +168,8 @@ def rebatch_dataset(
         raise RebatchDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RebatchDataset",
@@ -181,11 +181,11 @@ def rebatch_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_fallback",
-                flags[use_fallback],
+                True if use_fallback is True else flags[use_fallback],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RebatchDataset._call(
         name,
         (input_dataset, num_replicas),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -170,15 +170,15 @@ def save_dataset(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `SaveDataset.create` in the current
-    scope, with SaveDataset.Options as keywords.
+    """`SaveDataset.create` in the current scope, with SaveDataset.Options as
+    keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise SaveDataset._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SaveDataset",
@@ -191,11 +191,11 @@ def save_dataset(
                 "shard_func",
                 shard_func,
                 "use_shard_func",
-                flags[use_shard_func],
+                True if use_shard_func is True else flags[use_shard_func],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SaveDataset._call(
         name,
         (input_dataset, path, shard_func_other_args),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -199,8 +199,8 @@ def save_dataset_v2(
         raise SaveDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SaveDatasetV2",
@@ -213,15 +213,15 @@ def save_dataset_v2(
                 "shard_func",
                 shard_func,
                 "use_shard_func",
-                flags[use_shard_func],
+                True if use_shard_func is True else flags[use_shard_func],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SaveDatasetV2._call(
         name,
         (input_dataset, path, shard_func_other_args),

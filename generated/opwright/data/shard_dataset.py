@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -186,8 +186,8 @@ def shard_dataset(
         raise ShardDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ShardDataset",
@@ -196,7 +196,7 @@ def shard_dataset(
                 num_shards,
                 index,
                 "require_non_empty",
-                flags[require_non_empty],
+                False if require_non_empty is False else flags[require_non_empty],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -205,8 +205,8 @@ def shard_dataset(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShardDataset._call(
         name,
         (input_dataset, num_shards, index),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -198,8 +198,8 @@ def shuffle_and_repeat_dataset(
         raise ShuffleAndRepeatDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ShuffleAndRepeatDataset",
@@ -214,13 +214,17 @@ def shuffle_and_repeat_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "reshuffle_each_iteration",
-                flags[reshuffle_each_iteration],
+                (
+                    True
+                    if reshuffle_each_iteration is True
+                    else flags[reshuffle_each_iteration]
+                ),
                 "metadata",
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShuffleAndRepeatDataset._call(
         name,
         (input_dataset, buffer_size, seed, seed2, count),

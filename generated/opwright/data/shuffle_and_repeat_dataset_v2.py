@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -206,8 +206,8 @@ def shuffle_and_repeat_dataset_v2(
         raise ShuffleAndRepeatDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ShuffleAndRepeatDatasetV2",
@@ -219,7 +219,11 @@ def shuffle_and_repeat_dataset_v2(
                 count,
                 seed_generator,
                 "reshuffle_each_iteration",
-                flags[reshuffle_each_iteration],
+                (
+                    True
+                    if reshuffle_each_iteration is True
+                    else flags[reshuffle_each_iteration]
+                ),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -228,8 +232,8 @@ def shuffle_and_repeat_dataset_v2(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShuffleAndRepeatDatasetV2._call(
         name,
         (input_dataset, buffer_size, seed, seed2, count, seed_generator),

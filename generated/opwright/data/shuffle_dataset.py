@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -193,8 +193,8 @@ def shuffle_dataset(
         raise ShuffleDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ShuffleDataset",
@@ -204,7 +204,11 @@ def shuffle_dataset(
                 seed,
                 seed2,
                 "reshuffle_each_iteration",
-                flags[reshuffle_each_iteration],
+                (
+                    True
+                    if reshuffle_each_iteration is True
+                    else flags[reshuffle_each_iteration]
+                ),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -213,8 +217,8 @@ def shuffle_dataset(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShuffleDataset._call(
         name,
         (input_dataset, buffer_size, seed, seed2),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -201,8 +201,8 @@ def shuffle_dataset_v3(
         raise ShuffleDatasetV3._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ShuffleDatasetV3",
@@ -213,7 +213,11 @@ def shuffle_dataset_v3(
                 seed2,
                 seed_generator,
                 "reshuffle_each_iteration",
-                flags[reshuffle_each_iteration],
+                (
+                    True
+                    if reshuffle_each_iteration is True
+                    else flags[reshuffle_each_iteration]
+                ),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
@@ -222,8 +226,8 @@ def shuffle_dataset_v3(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShuffleDatasetV3._call(
         name,
         (input_dataset, buffer_size, seed, seed2, seed_generator),

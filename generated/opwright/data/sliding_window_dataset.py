@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -179,8 +179,8 @@ def sliding_window_dataset(
         raise SlidingWindowDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SlidingWindowDataset",
@@ -190,15 +190,15 @@ def sliding_window_dataset(
                 window_shift,
                 window_stride,
                 "drop_remainder",
-                flags[drop_remainder],
+                True if drop_remainder is True else flags[drop_remainder],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SlidingWindowDataset._call(
         name,
         (input_dataset, window_size, window_shift, window_stride),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -346,8 +346,8 @@ def snapshot_dataset(
         raise SnapshotDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SnapshotDataset",
@@ -377,7 +377,7 @@ def snapshot_dataset(
                 "writer_buffer_size",
                 writer_buffer_size,
                 "shuffle_on_read",
-                flags[shuffle_on_read],
+                False if shuffle_on_read is False else flags[shuffle_on_read],
                 "seed",
                 seed,
                 "seed2",
@@ -388,8 +388,8 @@ def snapshot_dataset(
                 snapshot_name,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SnapshotDataset._call(
         name,
         (input_dataset, path),

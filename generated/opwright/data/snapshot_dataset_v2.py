@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -268,8 +268,8 @@ def snapshot_dataset_v2(
         raise SnapshotDatasetV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SnapshotDatasetV2",
@@ -289,7 +289,7 @@ def snapshot_dataset_v2(
                 "writer_prefix",
                 writer_prefix,
                 "hash_valid",
-                flags[hash_valid],
+                False if hash_valid is False else flags[hash_valid],
                 "hash",
                 hash,
                 "reader_func",
@@ -300,8 +300,8 @@ def snapshot_dataset_v2(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SnapshotDatasetV2._call(
         name,
         (input_dataset, path, reader_func_other_args, shard_func_other_args),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -90,15 +90,15 @@ def stats_aggregator_set_summary_writer(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `StatsAggregatorSetSummaryWriter.create` in the current scope.
+    """`StatsAggregatorSetSummaryWriter.create` in the current scope: the operation
+    in a graph, None eagerly.
     """
     if _unknown:
         raise StatsAggregatorSetSummaryWriter._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatsAggregatorSetSummaryWriter",
@@ -107,8 +107,8 @@ def stats_aggregator_set_summary_writer(
                 summary,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatsAggregatorSetSummaryWriter._call(
         name, (stats_aggregator, summary), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -183,8 +183,8 @@ def tensor_slice_dataset(
         raise TensorSliceDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorSliceDataset",
@@ -193,15 +193,15 @@ def tensor_slice_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "is_files",
-                flags[is_files],
+                False if is_files is False else flags[is_files],
                 "metadata",
                 metadata,
                 "replicate_on_split",
-                flags[replicate_on_split],
+                False if replicate_on_split is False else flags[replicate_on_split],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorSliceDataset._call(
         name,
         (components,),

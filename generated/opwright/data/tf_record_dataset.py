@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -153,8 +153,8 @@ def tf_record_dataset(
         raise TFRecordDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TFRecordDataset",
@@ -166,8 +166,8 @@ def tf_record_dataset(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TFRecordDataset._call(
         name,
         (filenames, compression_type, buffer_size),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -136,15 +136,15 @@ def assert_(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `Assert.create` in the current
-    scope, with Assert.Options as keywords.
+    """`Assert.create` in the current scope, with Assert.Options as keywords: the
+    operation in a graph, None eagerly.
     """
     if _unknown:
         raise Assert._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Assert",
@@ -155,8 +155,8 @@ def assert_(
                 summarize,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Assert._call(
         name, (condition, data), {"summarize": summarize}, fast_path_error
     )

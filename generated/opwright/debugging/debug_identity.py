@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -186,8 +186,8 @@ def debug_identity(
         raise DebugIdentity._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DebugIdentity",
@@ -200,11 +200,11 @@ def debug_identity(
                 "debug_urls",
                 debug_urls,
                 "gated_grpc",
-                flags[gated_grpc],
+                False if gated_grpc is False else flags[gated_grpc],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DebugIdentity._call(
         name,
         (input,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -184,8 +184,8 @@ def debug_nan_count(
         raise DebugNanCount._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DebugNanCount",
@@ -198,11 +198,11 @@ def debug_nan_count(
                 "debug_urls",
                 debug_urls,
                 "gated_grpc",
-                flags[gated_grpc],
+                False if gated_grpc is False else flags[gated_grpc],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DebugNanCount._call(
         name,
         (input,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -230,8 +230,8 @@ def debug_numeric_summary(
         raise DebugNumericSummary._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DebugNumericSummary",
@@ -248,13 +248,13 @@ def debug_numeric_summary(
                 "upper_bound",
                 upper_bound,
                 "mute_if_healthy",
-                flags[mute_if_healthy],
+                False if mute_if_healthy is False else flags[mute_if_healthy],
                 "gated_grpc",
-                flags[gated_grpc],
+                False if gated_grpc is False else flags[gated_grpc],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DebugNumericSummary._call(
         name,
         (input,),

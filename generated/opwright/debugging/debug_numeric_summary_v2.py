@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -209,8 +209,8 @@ def debug_numeric_summary_v2(
         raise DebugNumericSummaryV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutputDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DebugNumericSummaryV2",
@@ -224,8 +224,8 @@ def debug_numeric_summary_v2(
                 tensor_id,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DebugNumericSummaryV2._call(
         name,
         (input,),

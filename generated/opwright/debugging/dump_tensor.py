@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -137,15 +137,15 @@ def dump_tensor(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DumpTensor.create` in the current
-    scope.
+    """`DumpTensor.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise DumpTensor._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DumpTensor",
@@ -163,8 +163,8 @@ def dump_tensor(
                 node_name,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DumpTensor._call(
         name,
         (tensor_data,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -135,15 +135,15 @@ def print_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `PrintV2.create` in the current
-    scope, with PrintV2.Options as keywords.
+    """`PrintV2.create` in the current scope, with PrintV2.Options as keywords: the
+    operation in a graph, None eagerly.
     """
     if _unknown:
         raise PrintV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "PrintV2",
@@ -155,8 +155,8 @@ def print_v2(
                 end,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = PrintV2._call(
         name, (input,), {"output_stream": output_stream, "end": end}, fast_path_error
     )

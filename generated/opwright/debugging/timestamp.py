@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TFloat64,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -78,11 +78,11 @@ def timestamp(*, name: str | None = None, **_unknown: Never) -> Output[TFloat64]
         raise Timestamp._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "Timestamp", name)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Timestamp._call(name, (), {}, fast_path_error)
     return _result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -146,8 +146,8 @@ def d_tensor_reduce_scatter(
         raise DTensorReduceScatter._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DTensorReduceScatter",
@@ -161,8 +161,8 @@ def d_tensor_reduce_scatter(
                 device_type,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DTensorReduceScatter._call(
         name,
         (input, group_assignment, scatter_dimension),

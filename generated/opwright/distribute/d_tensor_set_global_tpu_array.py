@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -73,20 +73,20 @@ class DTensorSetGlobalTPUArray(Op):
 def d_tensor_set_global_tpu_array(
     topology: StringOperand, *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DTensorSetGlobalTPUArray.create` in
-    the current scope.
+    """`DTensorSetGlobalTPUArray.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise DTensorSetGlobalTPUArray._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "DTensorSetGlobalTPUArray", name, topology
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DTensorSetGlobalTPUArray._call(name, (topology,), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -176,8 +176,8 @@ def recv(
         raise Recv._unknown(_unknown)
     fast_path_error = None
     _result: Output[UensorType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Recv",
@@ -193,11 +193,11 @@ def recv(
                 "recv_device",
                 recv_device,
                 "client_terminated",
-                flags[client_terminated],
+                False if client_terminated is False else flags[client_terminated],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Recv._call(
         name,
         (),

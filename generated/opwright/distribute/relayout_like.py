@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -96,13 +96,13 @@ def relayout_like(
         raise RelayoutLike._unknown(_unknown)
     fast_path_error = None
     _result: Output[V]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "RelayoutLike", name, input, layout_input
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RelayoutLike._call(name, (input, layout_input), {}, fast_path_error)
     return _result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -136,8 +136,8 @@ def rpc_call(
         raise RpcCall._unknown(_unknown)
     fast_path_error = None
     _result: RpcCallOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RpcCallOutputs._make(
                 execute(
                     context[CURRENT],
@@ -150,8 +150,8 @@ def rpc_call(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RpcCall._call(
         name, (client, method_name, args, timeout_in_ms), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -100,13 +100,13 @@ def rpc_check_status(
         raise RpcCheckStatus._unknown(_unknown)
     fast_path_error = None
     _result: RpcCheckStatusOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RpcCheckStatusOutputs._make(
                 execute(context[CURRENT], "RpcCheckStatus", name, status_or)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RpcCheckStatus._call(name, (status_or,), {}, fast_path_error)
     return _result

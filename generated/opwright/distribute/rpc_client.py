@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -174,8 +174,8 @@ def rpc_client(
         raise RpcClient._unknown(_unknown)
     fast_path_error = None
     _result: RpcClientOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RpcClientOutputs._make(
                 execute(
                     context[CURRENT],
@@ -186,12 +186,16 @@ def rpc_client(
                     "shared_name",
                     shared_name,
                     "list_registered_methods",
-                    flags[list_registered_methods],
+                    (
+                        False
+                        if list_registered_methods is False
+                        else flags[list_registered_methods]
+                    ),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RpcClient._call(
         name,
         (server_address, timeout_in_ms),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -161,15 +161,15 @@ def rpc_server_register(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `RpcServerRegister.create` in the
-    current scope, with RpcServerRegister.Options as keywords.
+    """`RpcServerRegister.create` in the current scope, with
+    RpcServerRegister.Options as keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise RpcServerRegister._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RpcServerRegister",
@@ -185,8 +185,8 @@ def rpc_server_register(
                 output_specs,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RpcServerRegister._call(
         name,
         (server, method_name, captured_inputs),

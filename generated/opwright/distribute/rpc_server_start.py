@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -73,18 +73,18 @@ class RpcServerStart(Op):
 def rpc_server_start(
     server: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `RpcServerStart.create` in the
-    current scope.
+    """`RpcServerStart.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise RpcServerStart._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "RpcServerStart", name, server)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RpcServerStart._call(name, (server,), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -165,15 +165,15 @@ def send(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `Send.create` in the current scope,
-    with Send.Options as keywords.
+    """`Send.create` in the current scope, with Send.Options as keywords: the
+    operation in a graph, None eagerly.
     """
     if _unknown:
         raise Send._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Send",
@@ -188,11 +188,11 @@ def send(
                 "recv_device",
                 recv_device,
                 "client_terminated",
-                flags[client_terminated],
+                False if client_terminated is False else flags[client_terminated],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Send._call(
         name,
         (tensor,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -200,8 +200,8 @@ def as_string(
         raise AsString._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AsString",
@@ -210,17 +210,17 @@ def as_string(
                 "precision",
                 precision,
                 "scientific",
-                flags[scientific],
+                False if scientific is False else flags[scientific],
                 "shortest",
-                flags[shortest],
+                False if shortest is False else flags[shortest],
                 "width",
                 width,
                 "fill",
                 fill,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AsString._call(
         name,
         (input,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -147,8 +147,8 @@ def cast(
         raise Cast._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDstT]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Cast",
@@ -157,11 +157,11 @@ def cast(
                 "DstT",
                 as_dtype(DstT),
                 "Truncate",
-                flags[Truncate],
+                False if Truncate is False else flags[Truncate],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Cast._call(
         name, (x,), {"DstT": DstT, "Truncate": Truncate}, fast_path_error
     )

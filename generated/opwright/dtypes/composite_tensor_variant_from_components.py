@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -107,8 +107,8 @@ def composite_tensor_variant_from_components(
         raise CompositeTensorVariantFromComponents._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CompositeTensorVariantFromComponents",
@@ -118,8 +118,8 @@ def composite_tensor_variant_from_components(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CompositeTensorVariantFromComponents._call(
         name, (components,), {"metadata": metadata}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -124,8 +124,8 @@ def composite_tensor_variant_to_components(
         raise CompositeTensorVariantToComponents._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CompositeTensorVariantToComponents",
@@ -137,8 +137,8 @@ def composite_tensor_variant_to_components(
                 as_dtypes(Tcomponents),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CompositeTensorVariantToComponents._call(
         name,
         (encoded,),

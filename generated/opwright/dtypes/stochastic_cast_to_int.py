@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -136,8 +136,8 @@ def stochastic_cast_to_int(
         raise StochasticCastToInt._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uout]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StochasticCastToInt",
@@ -150,8 +150,8 @@ def stochastic_cast_to_int(
                 as_dtype(Tout),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StochasticCastToInt._call(
         name, (input, key, counter, alg), {"Tout": Tout}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -100,8 +100,8 @@ def boosted_trees_bucketize(
         raise BoostedTreesBucketize._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TInt32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesBucketize",
@@ -110,8 +110,8 @@ def boosted_trees_bucketize(
                 bucket_boundaries,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesBucketize._call(
         name, (float_values, bucket_boundaries), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -215,8 +215,8 @@ def boosted_trees_calculate_best_feature_split(
         raise BoostedTreesCalculateBestFeatureSplit._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesCalculateBestFeatureSplitOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesCalculateBestFeatureSplitOutputs._make(
                 execute(
                     context[CURRENT],
@@ -235,8 +235,8 @@ def boosted_trees_calculate_best_feature_split(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesCalculateBestFeatureSplit._call(
         name,
         (node_id_range, stats_summary, l1, l2, tree_complexity, min_node_weight),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -214,8 +214,8 @@ def boosted_trees_calculate_best_feature_split_v2(
         raise BoostedTreesCalculateBestFeatureSplitV2._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesCalculateBestFeatureSplitV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesCalculateBestFeatureSplitV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -234,8 +234,8 @@ def boosted_trees_calculate_best_feature_split_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesCalculateBestFeatureSplitV2._call(
         name,
         (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -179,8 +179,8 @@ def boosted_trees_calculate_best_gains_per_feature(
         raise BoostedTreesCalculateBestGainsPerFeature._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesCalculateBestGainsPerFeatureOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesCalculateBestGainsPerFeatureOutputs._make(
                 execute(
                     context[CURRENT],
@@ -197,8 +197,8 @@ def boosted_trees_calculate_best_gains_per_feature(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesCalculateBestGainsPerFeature._call(
         name,
         (node_id_range, stats_summary_list, l1, l2, tree_complexity, min_node_weight),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -126,8 +126,8 @@ def boosted_trees_center_bias(
         raise BoostedTreesCenterBias._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesCenterBias",
@@ -139,8 +139,8 @@ def boosted_trees_center_bias(
                 l2,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesCenterBias._call(
         name,
         (tree_ensemble_handle, mean_gradients, mean_hessians, l1, l2),

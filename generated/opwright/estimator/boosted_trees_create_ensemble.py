@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -109,15 +109,15 @@ def boosted_trees_create_ensemble(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `BoostedTreesCreateEnsemble.create`
-    in the current scope.
+    """`BoostedTreesCreateEnsemble.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise BoostedTreesCreateEnsemble._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesCreateEnsemble",
@@ -127,8 +127,8 @@ def boosted_trees_create_ensemble(
                 tree_ensemble_serialized,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesCreateEnsemble._call(
         name,
         (tree_ensemble_handle, stamp_token, tree_ensemble_serialized),

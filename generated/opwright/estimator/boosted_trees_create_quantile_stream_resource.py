@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -147,16 +147,16 @@ def boosted_trees_create_quantile_stream_resource(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `BoostedTreesCreateQuantileStreamResource.create` in the current scope, with
-    BoostedTreesCreateQuantileStreamResource.Options as keywords.
+    """`BoostedTreesCreateQuantileStreamResource.create` in the current scope, with
+    BoostedTreesCreateQuantileStreamResource.Options as keywords: the operation in
+    a graph, None eagerly.
     """
     if _unknown:
         raise BoostedTreesCreateQuantileStreamResource._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesCreateQuantileStreamResource",
@@ -168,8 +168,8 @@ def boosted_trees_create_quantile_stream_resource(
                 max_elements,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesCreateQuantileStreamResource._call(
         name,
         (quantile_stream_resource_handle, epsilon, num_streams),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -109,15 +109,15 @@ def boosted_trees_deserialize_ensemble(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `BoostedTreesDeserializeEnsemble.create` in the current scope.
+    """`BoostedTreesDeserializeEnsemble.create` in the current scope: the operation
+    in a graph, None eagerly.
     """
     if _unknown:
         raise BoostedTreesDeserializeEnsemble._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesDeserializeEnsemble",
@@ -127,8 +127,8 @@ def boosted_trees_deserialize_ensemble(
                 tree_ensemble_serialized,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesDeserializeEnsemble._call(
         name,
         (tree_ensemble_handle, stamp_token, tree_ensemble_serialized),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -122,8 +122,8 @@ def boosted_trees_example_debug_outputs(
         raise BoostedTreesExampleDebugOutputs._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesExampleDebugOutputs",
@@ -134,8 +134,8 @@ def boosted_trees_example_debug_outputs(
                 logits_dimension,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesExampleDebugOutputs._call(
         name,
         (tree_ensemble_handle, bucketized_features),

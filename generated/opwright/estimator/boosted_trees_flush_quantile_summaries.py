@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -110,8 +110,8 @@ def boosted_trees_flush_quantile_summaries(
         raise BoostedTreesFlushQuantileSummaries._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesFlushQuantileSummaries",
@@ -121,8 +121,8 @@ def boosted_trees_flush_quantile_summaries(
                 num_features,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesFlushQuantileSummaries._call(
         name,
         (quantile_stream_resource_handle,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -135,8 +135,8 @@ def boosted_trees_get_ensemble_states(
         raise BoostedTreesGetEnsembleStates._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesGetEnsembleStatesOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesGetEnsembleStatesOutputs._make(
                 execute(
                     context[CURRENT],
@@ -146,8 +146,8 @@ def boosted_trees_get_ensemble_states(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesGetEnsembleStates._call(
         name, (tree_ensemble_handle,), {}, fast_path_error
     )

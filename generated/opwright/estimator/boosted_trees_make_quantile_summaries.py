@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -109,8 +109,8 @@ def boosted_trees_make_quantile_summaries(
         raise BoostedTreesMakeQuantileSummaries._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesMakeQuantileSummaries",
@@ -120,8 +120,8 @@ def boosted_trees_make_quantile_summaries(
                 epsilon,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesMakeQuantileSummaries._call(
         name, (float_values, example_weights, epsilon), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -110,15 +110,15 @@ def boosted_trees_quantile_stream_resource_add_summaries(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `BoostedTreesQuantileStreamResourceAddSummaries.create` in the current scope.
+    """`BoostedTreesQuantileStreamResourceAddSummaries.create` in the current scope:
+    the operation in a graph, None eagerly.
     """
     if _unknown:
         raise BoostedTreesQuantileStreamResourceAddSummaries._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesQuantileStreamResourceAddSummaries",
@@ -127,8 +127,8 @@ def boosted_trees_quantile_stream_resource_add_summaries(
                 summaries,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesQuantileStreamResourceAddSummaries._call(
         name, (quantile_stream_resource_handle, summaries), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -113,15 +113,15 @@ def boosted_trees_quantile_stream_resource_deserialize(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `BoostedTreesQuantileStreamResourceDeserialize.create` in the current scope.
+    """`BoostedTreesQuantileStreamResourceDeserialize.create` in the current scope:
+    the operation in a graph, None eagerly.
     """
     if _unknown:
         raise BoostedTreesQuantileStreamResourceDeserialize._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesQuantileStreamResourceDeserialize",
@@ -130,8 +130,8 @@ def boosted_trees_quantile_stream_resource_deserialize(
                 bucket_boundaries,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesQuantileStreamResourceDeserialize._call(
         name, (quantile_stream_resource_handle, bucket_boundaries), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -142,16 +142,16 @@ def boosted_trees_quantile_stream_resource_flush(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `BoostedTreesQuantileStreamResourceFlush.create` in the current scope, with
-    BoostedTreesQuantileStreamResourceFlush.Options as keywords.
+    """`BoostedTreesQuantileStreamResourceFlush.create` in the current scope, with
+    BoostedTreesQuantileStreamResourceFlush.Options as keywords: the operation in
+    a graph, None eagerly.
     """
     if _unknown:
         raise BoostedTreesQuantileStreamResourceFlush._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesQuantileStreamResourceFlush",
@@ -159,11 +159,11 @@ def boosted_trees_quantile_stream_resource_flush(
                 quantile_stream_resource_handle,
                 num_buckets,
                 "generate_quantiles",
-                flags[generate_quantiles],
+                False if generate_quantiles is False else flags[generate_quantiles],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesQuantileStreamResourceFlush._call(
         name,
         (quantile_stream_resource_handle, num_buckets),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -118,8 +118,8 @@ def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
         raise BoostedTreesQuantileStreamResourceGetBucketBoundaries._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
@@ -129,8 +129,8 @@ def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
                 num_features,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesQuantileStreamResourceGetBucketBoundaries._call(
         name,
         (quantile_stream_resource_handle,),

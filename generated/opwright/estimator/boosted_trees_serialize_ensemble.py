@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -113,8 +113,8 @@ def boosted_trees_serialize_ensemble(
         raise BoostedTreesSerializeEnsemble._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesSerializeEnsembleOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesSerializeEnsembleOutputs._make(
                 execute(
                     context[CURRENT],
@@ -124,8 +124,8 @@ def boosted_trees_serialize_ensemble(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesSerializeEnsemble._call(
         name, (tree_ensemble_handle,), {}, fast_path_error
     )

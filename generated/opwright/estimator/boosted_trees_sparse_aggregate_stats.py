@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -163,8 +163,8 @@ def boosted_trees_sparse_aggregate_stats(
         raise BoostedTreesSparseAggregateStats._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesSparseAggregateStatsOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesSparseAggregateStatsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -183,8 +183,8 @@ def boosted_trees_sparse_aggregate_stats(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesSparseAggregateStats._call(
         name,
         (node_ids, gradients, hessians, feature_indices, feature_values, feature_shape),

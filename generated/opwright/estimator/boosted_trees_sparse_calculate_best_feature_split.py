@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -237,8 +237,8 @@ def boosted_trees_sparse_calculate_best_feature_split(
         raise BoostedTreesSparseCalculateBestFeatureSplit._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesSparseCalculateBestFeatureSplitOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesSparseCalculateBestFeatureSplitOutputs._make(
                 execute(
                     context[CURRENT],
@@ -259,8 +259,8 @@ def boosted_trees_sparse_calculate_best_feature_split(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesSparseCalculateBestFeatureSplit._call(
         name,
         (

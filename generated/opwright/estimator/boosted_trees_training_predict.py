@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -153,8 +153,8 @@ def boosted_trees_training_predict(
         raise BoostedTreesTrainingPredict._unknown(_unknown)
     fast_path_error = None
     _result: BoostedTreesTrainingPredictOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BoostedTreesTrainingPredictOutputs._make(
                 execute(
                     context[CURRENT],
@@ -169,8 +169,8 @@ def boosted_trees_training_predict(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesTrainingPredict._call(
         name,
         (tree_ensemble_handle, cached_tree_ids, cached_node_ids, bucketized_features),

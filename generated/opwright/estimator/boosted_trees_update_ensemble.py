@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -158,15 +158,15 @@ def boosted_trees_update_ensemble(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `BoostedTreesUpdateEnsemble.create`
-    in the current scope.
+    """`BoostedTreesUpdateEnsemble.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise BoostedTreesUpdateEnsemble._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesUpdateEnsemble",
@@ -184,8 +184,8 @@ def boosted_trees_update_ensemble(
                 pruning_mode,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesUpdateEnsemble._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -208,16 +208,16 @@ def boosted_trees_update_ensemble_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `BoostedTreesUpdateEnsembleV2.create` in the current scope, with
-    BoostedTreesUpdateEnsembleV2.Options as keywords.
+    """`BoostedTreesUpdateEnsembleV2.create` in the current scope, with
+    BoostedTreesUpdateEnsembleV2.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise BoostedTreesUpdateEnsembleV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesUpdateEnsembleV2",
@@ -238,8 +238,8 @@ def boosted_trees_update_ensemble_v2(
                 logits_dimension,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BoostedTreesUpdateEnsembleV2._call(
         name,
         (

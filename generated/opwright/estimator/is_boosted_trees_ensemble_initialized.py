@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -96,8 +96,8 @@ def is_boosted_trees_ensemble_initialized(
         raise IsBoostedTreesEnsembleInitialized._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "IsBoostedTreesEnsembleInitialized",
@@ -105,8 +105,8 @@ def is_boosted_trees_ensemble_initialized(
                 tree_ensemble_handle,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IsBoostedTreesEnsembleInitialized._call(
         name, (tree_ensemble_handle,), {}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -104,8 +104,8 @@ def is_boosted_trees_quantile_stream_resource_initialized(
         raise IsBoostedTreesQuantileStreamResourceInitialized._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "IsBoostedTreesQuantileStreamResourceInitialized",
@@ -113,8 +113,8 @@ def is_boosted_trees_quantile_stream_resource_initialized(
                 quantile_stream_resource_handle,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IsBoostedTreesQuantileStreamResourceInitialized._call(
         name, (quantile_stream_resource_handle,), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -243,8 +243,8 @@ def batch(
         raise Batch._unknown(_unknown)
     fast_path_error = None
     _result: BatchOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BatchOutputs._make(
                 execute(
                     context[CURRENT],
@@ -272,8 +272,8 @@ def batch(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Batch._call(
         name,
         (in_tensors,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -399,8 +399,8 @@ def batch_function(
         raise BatchFunction._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BatchFunction",
@@ -440,11 +440,15 @@ def batch_function(
                 "Tout",
                 as_dtypes(Tout),
                 "enable_large_batch_splitting",
-                flags[enable_large_batch_splitting],
+                (
+                    False
+                    if enable_large_batch_splitting is False
+                    else flags[enable_large_batch_splitting]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchFunction._call(
         name,
         (in_tensors, captured_tensors),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -158,8 +158,8 @@ def eager_py_func(
         raise EagerPyFunc._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EagerPyFunc",
@@ -168,13 +168,13 @@ def eager_py_func(
                 "token",
                 token,
                 "is_async",
-                flags[is_async],
+                False if is_async is False else flags[is_async],
                 "Tout",
                 as_dtypes(Tout),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EagerPyFunc._call(
         name,
         (input,),

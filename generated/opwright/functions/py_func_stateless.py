@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,8 +116,8 @@ def py_func_stateless(
         raise PyFuncStateless._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "PyFuncStateless",
@@ -129,8 +129,8 @@ def py_func_stateless(
                 as_dtypes(Tout),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = PyFuncStateless._call(
         name, (input,), {"token": token, "Tout": Tout}, fast_path_error
     )

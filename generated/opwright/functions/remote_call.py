@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -123,8 +123,8 @@ def remote_call(
         raise RemoteCall._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RemoteCall",
@@ -137,8 +137,8 @@ def remote_call(
                 f,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RemoteCall._call(
         name, (target, args), {"Tout": Tout, "f": f}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -114,8 +114,8 @@ def symbolic_gradient(
         raise SymbolicGradient._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SymbolicGradient",
@@ -127,8 +127,8 @@ def symbolic_gradient(
                 f,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SymbolicGradient._call(
         name, (input,), {"Tout": Tout, "f": f}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -172,8 +172,8 @@ def unbatch_grad(
         raise UnbatchGrad._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UnbatchGrad",
@@ -188,8 +188,8 @@ def unbatch_grad(
                 shared_name,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UnbatchGrad._call(
         name,
         (original_input, batch_index, grad, id),

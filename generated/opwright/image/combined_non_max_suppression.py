@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -203,8 +203,8 @@ def combined_non_max_suppression(
         raise CombinedNonMaxSuppression._unknown(_unknown)
     fast_path_error = None
     _result: CombinedNonMaxSuppressionOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CombinedNonMaxSuppressionOutputs._make(
                 execute(
                     context[CURRENT],
@@ -217,14 +217,14 @@ def combined_non_max_suppression(
                     iou_threshold,
                     score_threshold,
                     "pad_per_class",
-                    flags[pad_per_class],
+                    False if pad_per_class is False else flags[pad_per_class],
                     "clip_boxes",
-                    flags[clip_boxes],
+                    True if clip_boxes is True else flags[clip_boxes],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CombinedNonMaxSuppression._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -169,8 +169,8 @@ def crop_and_resize_grad_boxes(
         raise CropAndResizeGradBoxes._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CropAndResizeGradBoxes",
@@ -183,8 +183,8 @@ def crop_and_resize_grad_boxes(
                 method,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CropAndResizeGradBoxes._call(
         name, (grads, image, boxes, box_ind), {"method": method}, fast_path_error
     )

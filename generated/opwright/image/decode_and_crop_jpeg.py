@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -217,8 +217,8 @@ def decode_and_crop_jpeg(
         raise DecodeAndCropJpeg._unknown(_unknown)
     fast_path_error = None
     _result: Output[TUint8]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DecodeAndCropJpeg",
@@ -230,17 +230,21 @@ def decode_and_crop_jpeg(
                 "ratio",
                 ratio,
                 "fancy_upscaling",
-                flags[fancy_upscaling],
+                True if fancy_upscaling is True else flags[fancy_upscaling],
                 "try_recover_truncated",
-                flags[try_recover_truncated],
+                (
+                    False
+                    if try_recover_truncated is False
+                    else flags[try_recover_truncated]
+                ),
                 "acceptable_fraction",
                 acceptable_fraction,
                 "dct_method",
                 dct_method,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DecodeAndCropJpeg._call(
         name,
         (contents, crop_window),

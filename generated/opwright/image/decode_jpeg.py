@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -201,8 +201,8 @@ def decode_jpeg(
         raise DecodeJpeg._unknown(_unknown)
     fast_path_error = None
     _result: Output[TUint8]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DecodeJpeg",
@@ -213,17 +213,21 @@ def decode_jpeg(
                 "ratio",
                 ratio,
                 "fancy_upscaling",
-                flags[fancy_upscaling],
+                True if fancy_upscaling is True else flags[fancy_upscaling],
                 "try_recover_truncated",
-                flags[try_recover_truncated],
+                (
+                    False
+                    if try_recover_truncated is False
+                    else flags[try_recover_truncated]
+                ),
                 "acceptable_fraction",
                 acceptable_fraction,
                 "dct_method",
                 dct_method,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DecodeJpeg._call(
         name,
         (contents,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -240,8 +240,8 @@ def encode_jpeg(
         raise EncodeJpeg._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EncodeJpeg",
@@ -252,11 +252,11 @@ def encode_jpeg(
                 "quality",
                 quality,
                 "progressive",
-                flags[progressive],
+                False if progressive is False else flags[progressive],
                 "optimize_size",
-                flags[optimize_size],
+                False if optimize_size is False else flags[optimize_size],
                 "chroma_downsampling",
-                flags[chroma_downsampling],
+                True if chroma_downsampling is True else flags[chroma_downsampling],
                 "density_unit",
                 density_unit,
                 "x_density",
@@ -267,8 +267,8 @@ def encode_jpeg(
                 xmp_metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EncodeJpeg._call(
         name,
         (image,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -184,8 +184,8 @@ def extract_glimpse_v2(
         raise ExtractGlimpseV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExtractGlimpseV2",
@@ -194,17 +194,17 @@ def extract_glimpse_v2(
                 size,
                 offsets,
                 "centered",
-                flags[centered],
+                True if centered is True else flags[centered],
                 "normalized",
-                flags[normalized],
+                True if normalized is True else flags[normalized],
                 "uniform_noise",
-                flags[uniform_noise],
+                True if uniform_noise is True else flags[uniform_noise],
                 "noise",
                 noise,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExtractGlimpseV2._call(
         name,
         (input, size, offsets),

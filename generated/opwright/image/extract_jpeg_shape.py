@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -148,8 +148,8 @@ def extract_jpeg_shape(
         raise ExtractJpegShape._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutputType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExtractJpegShape",
@@ -159,8 +159,8 @@ def extract_jpeg_shape(
                 as_dtype(output_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExtractJpegShape._call(
         name, (contents,), {"output_type": output_type}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -186,8 +186,8 @@ def generate_bounding_box_proposals(
         raise GenerateBoundingBoxProposals._unknown(_unknown)
     fast_path_error = None
     _result: GenerateBoundingBoxProposalsOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = GenerateBoundingBoxProposalsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -205,8 +205,8 @@ def generate_bounding_box_proposals(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GenerateBoundingBoxProposals._call(
         name,
         (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -107,13 +107,13 @@ def nearest_neighbors(
         raise NearestNeighbors._unknown(_unknown)
     fast_path_error = None
     _result: NearestNeighborsOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = NearestNeighborsOutputs._make(
                 execute(context[CURRENT], "NearestNeighbors", name, points, centers, k)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NearestNeighbors._call(name, (points, centers, k), {}, fast_path_error)
     return _result

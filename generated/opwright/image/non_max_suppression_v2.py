@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -127,8 +127,8 @@ def non_max_suppression_v2(
         raise NonMaxSuppressionV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "NonMaxSuppressionV2",
@@ -139,8 +139,8 @@ def non_max_suppression_v2(
                 iou_threshold,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NonMaxSuppressionV2._call(
         name, (boxes, scores, max_output_size, iou_threshold), {}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -135,8 +135,8 @@ def non_max_suppression_v3(
         raise NonMaxSuppressionV3._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "NonMaxSuppressionV3",
@@ -148,8 +148,8 @@ def non_max_suppression_v3(
                 score_threshold,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NonMaxSuppressionV3._call(
         name,
         (boxes, scores, max_output_size, iou_threshold, score_threshold),

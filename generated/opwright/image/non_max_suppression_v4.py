@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -186,8 +186,8 @@ def non_max_suppression_v4(
         raise NonMaxSuppressionV4._unknown(_unknown)
     fast_path_error = None
     _result: NonMaxSuppressionV4Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = NonMaxSuppressionV4Outputs._make(
                 execute(
                     context[CURRENT],
@@ -199,12 +199,16 @@ def non_max_suppression_v4(
                     iou_threshold,
                     score_threshold,
                     "pad_to_max_output_size",
-                    flags[pad_to_max_output_size],
+                    (
+                        False
+                        if pad_to_max_output_size is False
+                        else flags[pad_to_max_output_size]
+                    ),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NonMaxSuppressionV4._call(
         name,
         (boxes, scores, max_output_size, iou_threshold, score_threshold),

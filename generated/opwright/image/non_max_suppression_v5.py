@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -199,8 +199,8 @@ def non_max_suppression_v5(
         raise NonMaxSuppressionV5._unknown(_unknown)
     fast_path_error = None
     _result: NonMaxSuppressionV5Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = NonMaxSuppressionV5Outputs._make(
                 execute(
                     context[CURRENT],
@@ -213,12 +213,16 @@ def non_max_suppression_v5(
                     score_threshold,
                     soft_nms_sigma,
                     "pad_to_max_output_size",
-                    flags[pad_to_max_output_size],
+                    (
+                        False
+                        if pad_to_max_output_size is False
+                        else flags[pad_to_max_output_size]
+                    ),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NonMaxSuppressionV5._call(
         name,
         (

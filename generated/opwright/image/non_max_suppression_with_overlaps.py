@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -121,8 +121,8 @@ def non_max_suppression_with_overlaps(
         raise NonMaxSuppressionWithOverlaps._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "NonMaxSuppressionWithOverlaps",
@@ -134,8 +134,8 @@ def non_max_suppression_with_overlaps(
                 score_threshold,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NonMaxSuppressionWithOverlaps._call(
         name,
         (overlaps, scores, max_output_size, overlap_threshold, score_threshold),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -196,8 +196,8 @@ def quantized_resize_bilinear(
         raise QuantizedResizeBilinear._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedResizeBilinearOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedResizeBilinearOutputs._make(
                 execute(
                     context[CURRENT],
@@ -208,14 +208,14 @@ def quantized_resize_bilinear(
                     min,
                     max,
                     "align_corners",
-                    flags[align_corners],
+                    False if align_corners is False else flags[align_corners],
                     "half_pixel_centers",
-                    flags[half_pixel_centers],
+                    False if half_pixel_centers is False else flags[half_pixel_centers],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedResizeBilinear._call(
         name,
         (images, size, min, max),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -152,8 +152,8 @@ def resize_area(
         raise ResizeArea._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResizeArea",
@@ -161,11 +161,11 @@ def resize_area(
                 images,
                 size,
                 "align_corners",
-                flags[align_corners],
+                False if align_corners is False else flags[align_corners],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResizeArea._call(
         name, (images, size), {"align_corners": align_corners}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -167,8 +167,8 @@ def resize_bicubic(
         raise ResizeBicubic._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResizeBicubic",
@@ -176,13 +176,13 @@ def resize_bicubic(
                 images,
                 size,
                 "align_corners",
-                flags[align_corners],
+                False if align_corners is False else flags[align_corners],
                 "half_pixel_centers",
-                flags[half_pixel_centers],
+                False if half_pixel_centers is False else flags[half_pixel_centers],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResizeBicubic._call(
         name,
         (images, size),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -166,8 +166,8 @@ def resize_bilinear_grad(
         raise ResizeBilinearGrad._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResizeBilinearGrad",
@@ -175,13 +175,13 @@ def resize_bilinear_grad(
                 grads,
                 original_image,
                 "align_corners",
-                flags[align_corners],
+                False if align_corners is False else flags[align_corners],
                 "half_pixel_centers",
-                flags[half_pixel_centers],
+                False if half_pixel_centers is False else flags[half_pixel_centers],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResizeBilinearGrad._call(
         name,
         (grads, original_image),

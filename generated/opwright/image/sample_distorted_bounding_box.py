@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -262,8 +262,8 @@ def sample_distorted_bounding_box(
         raise SampleDistortedBoundingBox._unknown(_unknown)
     fast_path_error = None
     _result: SampleDistortedBoundingBoxOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SampleDistortedBoundingBoxOutputs._make(
                 execute(
                     context[CURRENT],
@@ -284,12 +284,16 @@ def sample_distorted_bounding_box(
                     "max_attempts",
                     max_attempts,
                     "use_image_if_no_bounding_boxes",
-                    flags[use_image_if_no_bounding_boxes],
+                    (
+                        False
+                        if use_image_if_no_bounding_boxes is False
+                        else flags[use_image_if_no_bounding_boxes]
+                    ),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SampleDistortedBoundingBox._call(
         name,
         (image_size, bounding_boxes),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -177,8 +177,8 @@ def scale_and_translate(
         raise ScaleAndTranslate._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ScaleAndTranslate",
@@ -190,11 +190,11 @@ def scale_and_translate(
                 "kernel_type",
                 kernel_type,
                 "antialias",
-                flags[antialias],
+                True if antialias is True else flags[antialias],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ScaleAndTranslate._call(
         name,
         (images, size, scale, translation),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -173,8 +173,8 @@ def scale_and_translate_grad(
         raise ScaleAndTranslateGrad._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ScaleAndTranslateGrad",
@@ -186,11 +186,11 @@ def scale_and_translate_grad(
                 "kernel_type",
                 kernel_type,
                 "antialias",
-                flags[antialias],
+                True if antialias is True else flags[antialias],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ScaleAndTranslateGrad._call(
         name,
         (grads, original_image, scale, translation),

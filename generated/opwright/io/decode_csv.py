@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -189,8 +189,8 @@ def decode_csv(
         raise DecodeCSV._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DecodeCSV",
@@ -200,15 +200,15 @@ def decode_csv(
                 "field_delim",
                 field_delim,
                 "use_quote_delim",
-                flags[use_quote_delim],
+                True if use_quote_delim is True else flags[use_quote_delim],
                 "na_value",
                 na_value,
                 "select_cols",
                 select_cols,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DecodeCSV._call(
         name,
         (records, record_defaults),

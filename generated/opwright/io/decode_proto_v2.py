@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -204,8 +204,8 @@ def decode_proto_v2(
         raise DecodeProtoV2._unknown(_unknown)
     fast_path_error = None
     _result: DecodeProtoV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = DecodeProtoV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -223,12 +223,12 @@ def decode_proto_v2(
                     "message_format",
                     message_format,
                     "sanitize",
-                    flags[sanitize],
+                    False if sanitize is False else flags[sanitize],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DecodeProtoV2._call(
         name,
         (bytes,),

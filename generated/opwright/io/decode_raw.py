@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -165,8 +165,8 @@ def decode_raw(
         raise DecodeRaw._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DecodeRaw",
@@ -175,11 +175,11 @@ def decode_raw(
                 "out_type",
                 as_dtype(out_type),
                 "little_endian",
-                flags[little_endian],
+                True if little_endian is True else flags[little_endian],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DecodeRaw._call(
         name,
         (bytes,),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -126,8 +126,8 @@ def deserialize_many_sparse(
         raise DeserializeManySparse._unknown(_unknown)
     fast_path_error = None
     _result: DeserializeManySparseOutputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = DeserializeManySparseOutputs._make(
                 execute(
                     context[CURRENT],
@@ -139,8 +139,8 @@ def deserialize_many_sparse(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DeserializeManySparse._call(
         name, (serialized_sparse,), {"dtype": dtype}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -120,13 +120,18 @@ def encode_base64(
         raise EncodeBase64._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "EncodeBase64", name, input, "pad", flags[pad]
+                context[CURRENT],
+                "EncodeBase64",
+                name,
+                input,
+                "pad",
+                False if pad is False else flags[pad],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EncodeBase64._call(name, (input,), {"pad": pad}, fast_path_error)
     return _result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -92,21 +92,21 @@ def file_system_set_configuration(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `FileSystemSetConfiguration.create`
-    in the current scope.
+    """`FileSystemSetConfiguration.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise FileSystemSetConfiguration._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "FileSystemSetConfiguration", name, scheme, key, value
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FileSystemSetConfiguration._call(
         name, (scheme, key, value), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -206,8 +206,8 @@ def fixed_length_record_reader_v2(
         raise FixedLengthRecordReaderV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "FixedLengthRecordReaderV2",
@@ -228,8 +228,8 @@ def fixed_length_record_reader_v2(
                 encoding,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FixedLengthRecordReaderV2._call(
         name,
         (),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -169,8 +169,8 @@ def parse_example(
         raise ParseExample._unknown(_unknown)
     fast_path_error = None
     _result: ParseExampleOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ParseExampleOutputs._make(
                 execute(
                     context[CURRENT],
@@ -188,8 +188,8 @@ def parse_example(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseExample._call(
         name,
         (serialized, names, sparse_keys, dense_keys, dense_defaults),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -212,8 +212,8 @@ def parse_example_v2(
         raise ParseExampleV2._unknown(_unknown)
     fast_path_error = None
     _result: ParseExampleV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ParseExampleV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -238,8 +238,8 @@ def parse_example_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseExampleV2._call(
         name,
         (serialized, names, sparse_keys, dense_keys, ragged_keys, dense_defaults),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -374,8 +374,8 @@ def parse_sequence_example(
         raise ParseSequenceExample._unknown(_unknown)
     fast_path_error = None
     _result: ParseSequenceExampleOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ParseSequenceExampleOutputs._make(
                 execute(
                     context[CURRENT],
@@ -415,8 +415,8 @@ def parse_sequence_example(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseSequenceExample._call(
         name,
         (serialized, debug_name, context_dense_defaults),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -470,8 +470,8 @@ def parse_sequence_example_v2(
         raise ParseSequenceExampleV2._unknown(_unknown)
     fast_path_error = None
     _result: ParseSequenceExampleV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ParseSequenceExampleV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -514,8 +514,8 @@ def parse_sequence_example_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseSequenceExampleV2._call(
         name,
         (

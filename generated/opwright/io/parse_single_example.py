@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -176,8 +176,8 @@ def parse_single_example(
         raise ParseSingleExample._unknown(_unknown)
     fast_path_error = None
     _result: ParseSingleExampleOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ParseSingleExampleOutputs._make(
                 execute(
                     context[CURRENT],
@@ -198,8 +198,8 @@ def parse_single_example(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseSingleExample._call(
         name,
         (serialized, dense_defaults),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -321,8 +321,8 @@ def parse_single_sequence_example(
         raise ParseSingleSequenceExample._unknown(_unknown)
     fast_path_error = None
     _result: ParseSingleSequenceExampleOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ParseSingleSequenceExampleOutputs._make(
                 execute(
                     context[CURRENT],
@@ -349,8 +349,8 @@ def parse_single_sequence_example(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseSingleSequenceExample._call(
         name,
         (

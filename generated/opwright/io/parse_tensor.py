@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -107,8 +107,8 @@ def parse_tensor(
         raise ParseTensor._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ParseTensor",
@@ -118,8 +118,8 @@ def parse_tensor(
                 as_dtype(out_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ParseTensor._call(
         name, (serialized,), {"out_type": out_type}, fast_path_error
     )

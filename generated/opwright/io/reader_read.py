@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -102,15 +102,15 @@ def reader_read(
         raise ReaderRead._unknown(_unknown)
     fast_path_error = None
     _result: ReaderReadOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ReaderReadOutputs._make(
                 execute(
                     context[CURRENT], "ReaderRead", name, reader_handle, queue_handle
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReaderRead._call(name, (reader_handle, queue_handle), {}, fast_path_error)
     return _result

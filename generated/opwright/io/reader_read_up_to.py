@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -114,8 +114,8 @@ def reader_read_up_to(
         raise ReaderReadUpTo._unknown(_unknown)
     fast_path_error = None
     _result: ReaderReadUpToOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ReaderReadUpToOutputs._make(
                 execute(
                     context[CURRENT],
@@ -127,8 +127,8 @@ def reader_read_up_to(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReaderReadUpTo._call(
         name, (reader_handle, queue_handle, num_records), {}, fast_path_error
     )

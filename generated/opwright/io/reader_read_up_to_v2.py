@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -123,8 +123,8 @@ def reader_read_up_to_v2(
         raise ReaderReadUpToV2._unknown(_unknown)
     fast_path_error = None
     _result: ReaderReadUpToV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ReaderReadUpToV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -136,8 +136,8 @@ def reader_read_up_to_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReaderReadUpToV2._call(
         name, (reader_handle, queue_handle, num_records), {}, fast_path_error
     )

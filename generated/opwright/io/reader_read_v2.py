@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -105,16 +105,16 @@ def reader_read_v2(
         raise ReaderReadV2._unknown(_unknown)
     fast_path_error = None
     _result: ReaderReadV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ReaderReadV2Outputs._make(
                 execute(
                     context[CURRENT], "ReaderReadV2", name, reader_handle, queue_handle
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReaderReadV2._call(
         name, (reader_handle, queue_handle), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -71,18 +71,18 @@ class ReaderReset(Op):
 def reader_reset(
     reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ReaderReset.create` in the current
-    scope.
+    """`ReaderReset.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ReaderReset._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "ReaderReset", name, reader_handle)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReaderReset._call(name, (reader_handle,), {}, fast_path_error)
     return _result

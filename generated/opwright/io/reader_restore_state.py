@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -87,21 +87,21 @@ def reader_restore_state(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ReaderRestoreState.create` in the
-    current scope.
+    """`ReaderRestoreState.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ReaderRestoreState._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ReaderRestoreState", name, reader_handle, state
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReaderRestoreState._call(
         name, (reader_handle, state), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -90,21 +90,21 @@ def reader_restore_state_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ReaderRestoreStateV2.create` in the
-    current scope.
+    """`ReaderRestoreStateV2.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ReaderRestoreStateV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ReaderRestoreStateV2", name, reader_handle, state
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReaderRestoreStateV2._call(
         name, (reader_handle, state), {}, fast_path_error
     )

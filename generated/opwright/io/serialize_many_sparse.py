@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TString,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -177,8 +177,8 @@ def serialize_many_sparse(
         raise SerializeManySparse._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SerializeManySparse",
@@ -190,8 +190,8 @@ def serialize_many_sparse(
                 as_dtype(out_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SerializeManySparse._call(
         name,
         (sparse_indices, sparse_values, sparse_shape),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -103,14 +103,14 @@ def sharded_filename(
         raise ShardedFilename._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ShardedFilename", name, basename, shard, num_shards
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShardedFilename._call(
         name, (basename, shard, num_shards), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -187,8 +187,8 @@ def batch_mat_mul_v2(
         raise BatchMatMulV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BatchMatMulV2",
@@ -196,17 +196,17 @@ def batch_mat_mul_v2(
                 x,
                 y,
                 "adj_x",
-                flags[adj_x],
+                False if adj_x is False else flags[adj_x],
                 "adj_y",
-                flags[adj_y],
+                False if adj_y is False else flags[adj_y],
                 "grad_x",
-                flags[grad_x],
+                False if grad_x is False else flags[grad_x],
                 "grad_y",
-                flags[grad_y],
+                False if grad_y is False else flags[grad_y],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchMatMulV2._call(
         name,
         (x, y),

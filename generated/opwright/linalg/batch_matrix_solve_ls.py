@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -165,8 +165,8 @@ def batch_matrix_solve_ls(
         raise BatchMatrixSolveLs._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BatchMatrixSolveLs",
@@ -175,11 +175,11 @@ def batch_matrix_solve_ls(
                 rhs,
                 l2_regularizer,
                 "fast",
-                flags[fast],
+                True if fast is True else flags[fast],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchMatrixSolveLs._call(
         name, (matrix, rhs, l2_regularizer), {"fast": fast}, fast_path_error
     )

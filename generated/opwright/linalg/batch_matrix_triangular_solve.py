@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -170,8 +170,8 @@ def batch_matrix_triangular_solve(
         raise BatchMatrixTriangularSolve._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BatchMatrixTriangularSolve",
@@ -179,13 +179,13 @@ def batch_matrix_triangular_solve(
                 matrix,
                 rhs,
                 "lower",
-                flags[lower],
+                True if lower is True else flags[lower],
                 "adjoint",
-                flags[adjoint],
+                False if adjoint is False else flags[adjoint],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchMatrixTriangularSolve._call(
         name, (matrix, rhs), {"lower": lower, "adjoint": adjoint}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -166,8 +166,8 @@ def batch_self_adjoint_eig_v2(
         raise BatchSelfAdjointEigV2._unknown(_unknown)
     fast_path_error = None
     _result: BatchSelfAdjointEigV2Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BatchSelfAdjointEigV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -175,12 +175,12 @@ def batch_self_adjoint_eig_v2(
                     name,
                     input,
                     "compute_v",
-                    flags[compute_v],
+                    True if compute_v is True else flags[compute_v],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchSelfAdjointEigV2._call(
         name, (input,), {"compute_v": compute_v}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -174,8 +174,8 @@ def batch_svd(
         raise BatchSvd._unknown(_unknown)
     fast_path_error = None
     _result: BatchSvdOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BatchSvdOutputs._make(
                 execute(
                     context[CURRENT],
@@ -183,14 +183,14 @@ def batch_svd(
                     name,
                     input,
                     "compute_uv",
-                    flags[compute_uv],
+                    True if compute_uv is True else flags[compute_uv],
                     "full_matrices",
-                    flags[full_matrices],
+                    False if full_matrices is False else flags[full_matrices],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchSvd._call(
         name,
         (input,),

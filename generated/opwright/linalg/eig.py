@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -165,8 +165,8 @@ def eig(
         raise Eig._unknown(_unknown)
     fast_path_error = None
     _result: EigOutputs[Uout]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = EigOutputs._make(
                 execute(
                     context[CURRENT],
@@ -174,14 +174,14 @@ def eig(
                     name,
                     input,
                     "compute_v",
-                    flags[compute_v],
+                    True if compute_v is True else flags[compute_v],
                     "Tout",
                     as_dtype(Tout),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Eig._call(
         name, (input,), {"compute_v": compute_v, "Tout": Tout}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -156,8 +156,8 @@ def euclidean_norm(
         raise EuclideanNorm._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EuclideanNorm",
@@ -165,11 +165,11 @@ def euclidean_norm(
                 input,
                 reduction_indices,
                 "keep_dims",
-                flags[keep_dims],
+                False if keep_dims is False else flags[keep_dims],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EuclideanNorm._call(
         name, (input, reduction_indices), {"keep_dims": keep_dims}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -178,8 +178,8 @@ def load_and_remap_matrix(
         raise LoadAndRemapMatrix._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadAndRemapMatrix",
@@ -197,8 +197,8 @@ def load_and_remap_matrix(
                 max_rows_in_memory,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadAndRemapMatrix._call(
         name,
         (ckpt_path, old_tensor_name, row_remapping, col_remapping, initializing_values),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -111,13 +111,13 @@ def log_matrix_determinant(
         raise LogMatrixDeterminant._unknown(_unknown)
     fast_path_error = None
     _result: LogMatrixDeterminantOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = LogMatrixDeterminantOutputs._make(
                 execute(context[CURRENT], "LogMatrixDeterminant", name, input)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LogMatrixDeterminant._call(name, (input,), {}, fast_path_error)
     return _result

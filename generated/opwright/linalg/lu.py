@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -166,8 +166,8 @@ def lu(
         raise Lu._unknown(_unknown)
     fast_path_error = None
     _result: LuOutputs[U, UOutputIdxType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = LuOutputs._make(
                 execute(
                     context[CURRENT],
@@ -179,8 +179,8 @@ def lu(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Lu._call(
         name, (input,), {"output_idx_type": output_idx_type}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -127,8 +127,8 @@ def matrix_diag_v2(
         raise MatrixDiagV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MatrixDiagV2",
@@ -140,8 +140,8 @@ def matrix_diag_v2(
                 padding_value,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MatrixDiagV2._call(
         name, (diagonal, k, num_rows, num_cols, padding_value), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -148,8 +148,8 @@ def matrix_solve(
         raise MatrixSolve._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MatrixSolve",
@@ -157,11 +157,11 @@ def matrix_solve(
                 matrix,
                 rhs,
                 "adjoint",
-                flags[adjoint],
+                False if adjoint is False else flags[adjoint],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MatrixSolve._call(
         name, (matrix, rhs), {"adjoint": adjoint}, fast_path_error
     )

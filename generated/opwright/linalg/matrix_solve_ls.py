@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -156,8 +156,8 @@ def matrix_solve_ls(
         raise MatrixSolveLs._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MatrixSolveLs",
@@ -166,11 +166,11 @@ def matrix_solve_ls(
                 rhs,
                 l2_regularizer,
                 "fast",
-                flags[fast],
+                True if fast is True else flags[fast],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MatrixSolveLs._call(
         name, (matrix, rhs, l2_regularizer), {"fast": fast}, fast_path_error
     )

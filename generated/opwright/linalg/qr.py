@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -149,8 +149,8 @@ def qr(
         raise Qr._unknown(_unknown)
     fast_path_error = None
     _result: QrOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QrOutputs._make(
                 execute(
                     context[CURRENT],
@@ -158,12 +158,12 @@ def qr(
                     name,
                     input,
                     "full_matrices",
-                    flags[full_matrices],
+                    False if full_matrices is False else flags[full_matrices],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Qr._call(
         name, (input,), {"full_matrices": full_matrices}, fast_path_error
     )

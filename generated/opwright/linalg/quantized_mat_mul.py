@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -291,8 +291,8 @@ def quantized_mat_mul(
         raise QuantizedMatMul._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedMatMulOutputs[Uoutput]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedMatMulOutputs._make(
                 execute(
                     context[CURRENT],
@@ -307,16 +307,16 @@ def quantized_mat_mul(
                     "Toutput",
                     as_dtype(Toutput),
                     "transpose_a",
-                    flags[transpose_a],
+                    False if transpose_a is False else flags[transpose_a],
                     "transpose_b",
-                    flags[transpose_b],
+                    False if transpose_b is False else flags[transpose_b],
                     "Tactivation",
                     as_dtype(Tactivation),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedMatMul._call(
         name,
         (a, b, min_a, max_a, min_b, max_b),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -348,8 +348,8 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
         raise QuantizedMatMulWithBiasAndReluAndRequantize._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedMatMulWithBiasAndReluAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -367,16 +367,16 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
                     "Toutput",
                     as_dtype(Toutput),
                     "transpose_a",
-                    flags[transpose_a],
+                    False if transpose_a is False else flags[transpose_a],
                     "transpose_b",
-                    flags[transpose_b],
+                    False if transpose_b is False else flags[transpose_b],
                     "input_quant_mode",
                     input_quant_mode,
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedMatMulWithBiasAndReluAndRequantize._call(
         name,
         (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -124,8 +124,8 @@ def tridiagonal_mat_mul(
         raise TridiagonalMatMul._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TridiagonalMatMul",
@@ -136,8 +136,8 @@ def tridiagonal_mat_mul(
                 rhs,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TridiagonalMatMul._call(
         name, (superdiag, maindiag, subdiag, rhs), {}, fast_path_error
     )

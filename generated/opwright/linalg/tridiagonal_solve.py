@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -165,8 +165,8 @@ def tridiagonal_solve(
         raise TridiagonalSolve._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TridiagonalSolve",
@@ -174,13 +174,13 @@ def tridiagonal_solve(
                 diagonals,
                 rhs,
                 "partial_pivoting",
-                flags[partial_pivoting],
+                True if partial_pivoting is True else flags[partial_pivoting],
                 "perturb_singular",
-                flags[perturb_singular],
+                False if perturb_singular is False else flags[perturb_singular],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TridiagonalSolve._call(
         name,
         (diagonals, rhs),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -191,8 +191,8 @@ def anonymous_mutable_dense_hash_table(
         raise AnonymousMutableDenseHashTable._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AnonymousMutableDenseHashTable",
@@ -209,8 +209,8 @@ def anonymous_mutable_dense_hash_table(
                 max_load_factor,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousMutableDenseHashTable._call(
         name,
         (empty_key, deleted_key),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TResource,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -105,8 +105,8 @@ def anonymous_mutable_hash_table(
         raise AnonymousMutableHashTable._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AnonymousMutableHashTable",
@@ -117,8 +117,8 @@ def anonymous_mutable_hash_table(
                 as_dtype(value_dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousMutableHashTable._call(
         name, (), {"key_dtype": key_dtype, "value_dtype": value_dtype}, fast_path_error
     )

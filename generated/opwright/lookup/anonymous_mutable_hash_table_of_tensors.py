@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -158,8 +158,8 @@ def anonymous_mutable_hash_table_of_tensors(
         raise AnonymousMutableHashTableOfTensors._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AnonymousMutableHashTableOfTensors",
@@ -172,8 +172,8 @@ def anonymous_mutable_hash_table_of_tensors(
                 as_shape(value_shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousMutableHashTableOfTensors._call(
         name,
         (),

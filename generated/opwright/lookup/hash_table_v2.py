@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -174,8 +174,8 @@ def hash_table_v2(
         raise HashTableV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "HashTableV2",
@@ -185,15 +185,19 @@ def hash_table_v2(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                flags[use_node_name_sharing],
+                (
+                    False
+                    if use_node_name_sharing is False
+                    else flags[use_node_name_sharing]
+                ),
                 "key_dtype",
                 as_dtype(key_dtype),
                 "value_dtype",
                 as_dtype(value_dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = HashTableV2._call(
         name,
         (),

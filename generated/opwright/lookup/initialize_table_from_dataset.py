@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -96,15 +96,15 @@ def initialize_table_from_dataset(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `InitializeTableFromDataset.create`
-    in the current scope.
+    """`InitializeTableFromDataset.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise InitializeTableFromDataset._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "InitializeTableFromDataset",
@@ -113,8 +113,8 @@ def initialize_table_from_dataset(
                 dataset,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InitializeTableFromDataset._call(
         name, (table_handle, dataset), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -175,16 +175,16 @@ def initialize_table_from_text_file_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `InitializeTableFromTextFileV2.create` in the current scope, with
-    InitializeTableFromTextFileV2.Options as keywords.
+    """`InitializeTableFromTextFileV2.create` in the current scope, with
+    InitializeTableFromTextFileV2.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise InitializeTableFromTextFileV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "InitializeTableFromTextFileV2",
@@ -203,8 +203,8 @@ def initialize_table_from_text_file_v2(
                 offset,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InitializeTableFromTextFileV2._call(
         name,
         (table_handle, filename),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -109,21 +109,21 @@ def initialize_table_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `InitializeTableV2.create` in the
-    current scope.
+    """`InitializeTableV2.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise InitializeTableV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "InitializeTableV2", name, table_handle, keys, values
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InitializeTableV2._call(
         name, (table_handle, keys, values), {}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -132,8 +132,8 @@ def lookup_table_export(
         raise LookupTableExport._unknown(_unknown)
     fast_path_error = None
     _result: LookupTableExportOutputs[Ukeys, Uvalues]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = LookupTableExportOutputs._make(
                 execute(
                     context[CURRENT],
@@ -147,8 +147,8 @@ def lookup_table_export(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LookupTableExport._call(
         name, (table_handle,), {"Tkeys": Tkeys, "Tvalues": Tvalues}, fast_path_error
     )

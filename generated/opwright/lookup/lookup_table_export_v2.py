@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -138,8 +138,8 @@ def lookup_table_export_v2(
         raise LookupTableExportV2._unknown(_unknown)
     fast_path_error = None
     _result: LookupTableExportV2Outputs[Ukeys, Uvalues]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = LookupTableExportV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -153,8 +153,8 @@ def lookup_table_export_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LookupTableExportV2._call(
         name, (table_handle,), {"Tkeys": Tkeys, "Tvalues": Tvalues}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -120,8 +120,8 @@ def lookup_table_find_v2(
         raise LookupTableFindV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uout]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LookupTableFindV2",
@@ -131,8 +131,8 @@ def lookup_table_find_v2(
                 default_value,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LookupTableFindV2._call(
         name, (table_handle, keys, default_value), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -107,21 +107,21 @@ def lookup_table_insert(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `LookupTableInsert.create` in the
-    current scope.
+    """`LookupTableInsert.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise LookupTableInsert._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "LookupTableInsert", name, table_handle, keys, values
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LookupTableInsert._call(
         name, (table_handle, keys, values), {}, fast_path_error
     )

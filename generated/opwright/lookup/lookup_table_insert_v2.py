@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -109,15 +109,15 @@ def lookup_table_insert_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `LookupTableInsertV2.create` in the
-    current scope.
+    """`LookupTableInsertV2.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise LookupTableInsertV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LookupTableInsertV2",
@@ -127,8 +127,8 @@ def lookup_table_insert_v2(
                 values,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LookupTableInsertV2._call(
         name, (table_handle, keys, values), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -95,20 +95,20 @@ def lookup_table_remove_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `LookupTableRemoveV2.create` in the
-    current scope.
+    """`LookupTableRemoveV2.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise LookupTableRemoveV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "LookupTableRemoveV2", name, table_handle, keys
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LookupTableRemoveV2._call(name, (table_handle, keys), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -229,8 +229,8 @@ def mutable_dense_hash_table(
         raise MutableDenseHashTable._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MutableDenseHashTable",
@@ -241,7 +241,11 @@ def mutable_dense_hash_table(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                flags[use_node_name_sharing],
+                (
+                    False
+                    if use_node_name_sharing is False
+                    else flags[use_node_name_sharing]
+                ),
                 "value_dtype",
                 as_dtype(value_dtype),
                 "value_shape",
@@ -252,8 +256,8 @@ def mutable_dense_hash_table(
                 max_load_factor,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MutableDenseHashTable._call(
         name,
         (empty_key,),

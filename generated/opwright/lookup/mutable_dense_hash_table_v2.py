@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -236,8 +236,8 @@ def mutable_dense_hash_table_v2(
         raise MutableDenseHashTableV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MutableDenseHashTableV2",
@@ -249,7 +249,11 @@ def mutable_dense_hash_table_v2(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                flags[use_node_name_sharing],
+                (
+                    False
+                    if use_node_name_sharing is False
+                    else flags[use_node_name_sharing]
+                ),
                 "value_dtype",
                 as_dtype(value_dtype),
                 "value_shape",
@@ -260,8 +264,8 @@ def mutable_dense_hash_table_v2(
                 max_load_factor,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MutableDenseHashTableV2._call(
         name,
         (empty_key, deleted_key),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -194,8 +194,8 @@ def mutable_hash_table_of_tensors_v2(
         raise MutableHashTableOfTensorsV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MutableHashTableOfTensorsV2",
@@ -205,7 +205,11 @@ def mutable_hash_table_of_tensors_v2(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                flags[use_node_name_sharing],
+                (
+                    False
+                    if use_node_name_sharing is False
+                    else flags[use_node_name_sharing]
+                ),
                 "key_dtype",
                 as_dtype(key_dtype),
                 "value_dtype",
@@ -214,8 +218,8 @@ def mutable_hash_table_of_tensors_v2(
                 as_shape(value_shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MutableHashTableOfTensorsV2._call(
         name,
         (),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_shape,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,8 +116,8 @@ def accumulate_n_v2(
         raise AccumulateNV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AccumulateNV2",
@@ -127,7 +127,7 @@ def accumulate_n_v2(
                 as_shape(shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AccumulateNV2._call(name, (inputs,), {"shape": shape}, fast_path_error)
     return _result

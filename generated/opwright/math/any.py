@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -142,8 +142,8 @@ def any(
         raise Any._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Any",
@@ -151,11 +151,11 @@ def any(
                 input,
                 reduction_indices,
                 "keep_dims",
-                flags[keep_dims],
+                False if keep_dims is False else flags[keep_dims],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Any._call(
         name, (input, reduction_indices), {"keep_dims": keep_dims}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -145,14 +145,14 @@ def approximate_equal(
         raise ApproximateEqual._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ApproximateEqual", name, x, y, "tolerance", tolerance
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ApproximateEqual._call(
         name, (x, y), {"tolerance": tolerance}, fast_path_error
     )

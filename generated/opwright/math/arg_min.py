@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -171,8 +171,8 @@ def arg_min(
         raise ArgMin._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutputType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ArgMin",
@@ -183,8 +183,8 @@ def arg_min(
                 as_dtype(output_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ArgMin._call(
         name, (input, dimension), {"output_type": output_type}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -163,8 +163,8 @@ def cumsum(
         raise Cumsum._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Cumsum",
@@ -172,13 +172,13 @@ def cumsum(
                 x,
                 axis,
                 "exclusive",
-                flags[exclusive],
+                False if exclusive is False else flags[exclusive],
                 "reverse",
-                flags[reverse],
+                False if reverse is False else flags[reverse],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Cumsum._call(
         name, (x, axis), {"exclusive": exclusive, "reverse": reverse}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -162,8 +162,8 @@ def cumulative_logsumexp(
         raise CumulativeLogsumexp._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CumulativeLogsumexp",
@@ -171,13 +171,13 @@ def cumulative_logsumexp(
                 x,
                 axis,
                 "exclusive",
-                flags[exclusive],
+                False if exclusive is False else flags[exclusive],
                 "reverse",
-                flags[reverse],
+                False if reverse is False else flags[reverse],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CumulativeLogsumexp._call(
         name, (x, axis), {"exclusive": exclusive, "reverse": reverse}, fast_path_error
     )

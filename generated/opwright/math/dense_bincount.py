@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -162,8 +162,8 @@ def dense_bincount(
         raise DenseBincount._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DenseBincount",
@@ -172,11 +172,11 @@ def dense_bincount(
                 size,
                 weights,
                 "binary_output",
-                flags[binary_output],
+                False if binary_output is False else flags[binary_output],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DenseBincount._call(
         name, (input, size, weights), {"binary_output": binary_output}, fast_path_error
     )

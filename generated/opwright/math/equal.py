@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -146,8 +146,8 @@ def equal(
         raise Equal._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Equal",
@@ -155,11 +155,15 @@ def equal(
                 x,
                 y,
                 "incompatible_shape_error",
-                flags[incompatible_shape_error],
+                (
+                    True
+                    if incompatible_shape_error is True
+                    else flags[incompatible_shape_error]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Equal._call(
         name,
         (x, y),

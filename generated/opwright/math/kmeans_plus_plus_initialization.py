@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -113,8 +113,8 @@ def kmeans_plus_plus_initialization(
         raise KmeansPlusPlusInitialization._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "KmeansPlusPlusInitialization",
@@ -125,8 +125,8 @@ def kmeans_plus_plus_initialization(
                 num_retries_per_sample,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = KmeansPlusPlusInitialization._call(
         name, (points, num_to_sample, seed, num_retries_per_sample), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -222,8 +222,8 @@ def quantized_add(
         raise QuantizedAdd._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedAddOutputs[Uoutput]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedAddOutputs._make(
                 execute(
                     context[CURRENT],
@@ -240,8 +240,8 @@ def quantized_add(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedAdd._call(
         name, (x, y, min_x, max_x, min_y, max_y), {"Toutput": Toutput}, fast_path_error
     )

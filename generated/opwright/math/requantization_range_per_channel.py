@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -139,8 +139,8 @@ def requantization_range_per_channel(
         raise RequantizationRangePerChannel._unknown(_unknown)
     fast_path_error = None
     _result: RequantizationRangePerChannelOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RequantizationRangePerChannelOutputs._make(
                 execute(
                     context[CURRENT],
@@ -154,8 +154,8 @@ def requantization_range_per_channel(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RequantizationRangePerChannel._call(
         name,
         (input, input_min, input_max),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -214,8 +214,8 @@ def requantize_per_channel(
         raise RequantizePerChannel._unknown(_unknown)
     fast_path_error = None
     _result: RequantizePerChannelOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RequantizePerChannelOutputs._make(
                 execute(
                     context[CURRENT],
@@ -231,8 +231,8 @@ def requantize_per_channel(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RequantizePerChannel._call(
         name,
         (input, input_min, input_max, requested_output_min, requested_output_max),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -117,8 +117,8 @@ def unsorted_segment_max(
         raise UnsortedSegmentMax._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UnsortedSegmentMax",
@@ -128,8 +128,8 @@ def unsorted_segment_max(
                 num_segments,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UnsortedSegmentMax._call(
         name, (data, segment_ids, num_segments), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -125,8 +125,8 @@ def unsorted_segment_sum(
         raise UnsortedSegmentSum._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UnsortedSegmentSum",
@@ -136,8 +136,8 @@ def unsorted_segment_sum(
                 num_segments,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UnsortedSegmentSum._call(
         name, (data, segment_ids, num_segments), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -224,8 +224,8 @@ def approx_top_k(
         raise ApproxTopK._unknown(_unknown)
     fast_path_error = None
     _result: ApproxTopKOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ApproxTopKOutputs._make(
                 execute(
                     context[CURRENT],
@@ -239,16 +239,16 @@ def approx_top_k(
                     "recall_target",
                     recall_target,
                     "is_max_k",
-                    flags[is_max_k],
+                    True if is_max_k is True else flags[is_max_k],
                     "reduction_input_size_override",
                     reduction_input_size_override,
                     "aggregate_to_topk",
-                    flags[aggregate_to_topk],
+                    True if aggregate_to_topk is True else flags[aggregate_to_topk],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ApproxTopK._call(
         name,
         (input,),

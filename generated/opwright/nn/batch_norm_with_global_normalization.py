@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -158,8 +158,8 @@ def batch_norm_with_global_normalization(
         raise BatchNormWithGlobalNormalization._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BatchNormWithGlobalNormalization",
@@ -175,8 +175,8 @@ def batch_norm_with_global_normalization(
                 flags[scale_after_normalization],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchNormWithGlobalNormalization._call(
         name,
         (t, m, v, beta, gamma),

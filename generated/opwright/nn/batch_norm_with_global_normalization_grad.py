@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -185,8 +185,8 @@ def batch_norm_with_global_normalization_grad(
         raise BatchNormWithGlobalNormalizationGrad._unknown(_unknown)
     fast_path_error = None
     _result: BatchNormWithGlobalNormalizationGradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BatchNormWithGlobalNormalizationGradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -204,8 +204,8 @@ def batch_norm_with_global_normalization_grad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchNormWithGlobalNormalizationGrad._call(
         name,
         (t, m, v, gamma, backprop),

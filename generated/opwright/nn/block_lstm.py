@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -240,8 +240,8 @@ def block_lstm(
         raise BlockLSTM._unknown(_unknown)
     fast_path_error = None
     _result: BlockLSTMOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BlockLSTMOutputs._make(
                 execute(
                     context[CURRENT],
@@ -261,12 +261,12 @@ def block_lstm(
                     "cell_clip",
                     cell_clip,
                     "use_peephole",
-                    flags[use_peephole],
+                    False if use_peephole is False else flags[use_peephole],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BlockLSTM._call(
         name,
         (seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b),

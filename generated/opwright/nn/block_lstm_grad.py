@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -271,8 +271,8 @@ def block_lstm_grad(
         raise BlockLSTMGrad._unknown(_unknown)
     fast_path_error = None
     _result: BlockLSTMGradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BlockLSTMGradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -301,8 +301,8 @@ def block_lstm_grad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BlockLSTMGrad._call(
         name,
         (

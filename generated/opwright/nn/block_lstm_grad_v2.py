@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -271,8 +271,8 @@ def block_lstm_grad_v2(
         raise BlockLSTMGradV2._unknown(_unknown)
     fast_path_error = None
     _result: BlockLSTMGradV2Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BlockLSTMGradV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -301,8 +301,8 @@ def block_lstm_grad_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BlockLSTMGradV2._call(
         name,
         (

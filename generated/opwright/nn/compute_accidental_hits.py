@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -171,8 +171,8 @@ def compute_accidental_hits(
         raise ComputeAccidentalHits._unknown(_unknown)
     fast_path_error = None
     _result: ComputeAccidentalHitsOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ComputeAccidentalHitsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -189,8 +189,8 @@ def compute_accidental_hits(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ComputeAccidentalHits._call(
         name,
         (true_classes, sampled_candidates),

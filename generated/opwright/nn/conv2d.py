@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -213,8 +213,8 @@ def conv2d(
         raise Conv2D._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Conv2D",
@@ -224,7 +224,7 @@ def conv2d(
                 "strides",
                 strides,
                 "use_cudnn_on_gpu",
-                flags[use_cudnn_on_gpu],
+                True if use_cudnn_on_gpu is True else flags[use_cudnn_on_gpu],
                 "padding",
                 padding,
                 "explicit_paddings",
@@ -235,8 +235,8 @@ def conv2d(
                 dilations,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Conv2D._call(
         name,
         (input, filter),

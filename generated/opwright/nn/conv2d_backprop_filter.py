@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -219,8 +219,8 @@ def conv2d_backprop_filter(
         raise Conv2DBackpropFilter._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Conv2DBackpropFilter",
@@ -231,7 +231,7 @@ def conv2d_backprop_filter(
                 "strides",
                 strides,
                 "use_cudnn_on_gpu",
-                flags[use_cudnn_on_gpu],
+                True if use_cudnn_on_gpu is True else flags[use_cudnn_on_gpu],
                 "padding",
                 padding,
                 "explicit_paddings",
@@ -242,8 +242,8 @@ def conv2d_backprop_filter(
                 dilations,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Conv2DBackpropFilter._call(
         name,
         (input, filter_sizes, out_backprop),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -200,8 +200,8 @@ def ctc_beam_search_decoder(
         raise CTCBeamSearchDecoder._unknown(_unknown)
     fast_path_error = None
     _result: CTCBeamSearchDecoderOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CTCBeamSearchDecoderOutputs._make(
                 execute(
                     context[CURRENT],
@@ -214,12 +214,12 @@ def ctc_beam_search_decoder(
                     "top_paths",
                     top_paths,
                     "merge_repeated",
-                    flags[merge_repeated],
+                    True if merge_repeated is True else flags[merge_repeated],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CTCBeamSearchDecoder._call(
         name,
         (inputs, sequence_length),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -190,8 +190,8 @@ def ctc_greedy_decoder(
         raise CTCGreedyDecoder._unknown(_unknown)
     fast_path_error = None
     _result: CTCGreedyDecoderOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CTCGreedyDecoderOutputs._make(
                 execute(
                     context[CURRENT],
@@ -200,14 +200,14 @@ def ctc_greedy_decoder(
                     inputs,
                     sequence_length,
                     "merge_repeated",
-                    flags[merge_repeated],
+                    False if merge_repeated is False else flags[merge_repeated],
                     "blank_index",
                     blank_index,
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CTCGreedyDecoder._call(
         name,
         (inputs, sequence_length),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -197,8 +197,8 @@ def ctc_loss_v2(
         raise CTCLossV2._unknown(_unknown)
     fast_path_error = None
     _result: CTCLossV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CTCLossV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -209,16 +209,24 @@ def ctc_loss_v2(
                     labels_values,
                     sequence_length,
                     "preprocess_collapse_repeated",
-                    flags[preprocess_collapse_repeated],
+                    (
+                        False
+                        if preprocess_collapse_repeated is False
+                        else flags[preprocess_collapse_repeated]
+                    ),
                     "ctc_merge_repeated",
-                    flags[ctc_merge_repeated],
+                    True if ctc_merge_repeated is True else flags[ctc_merge_repeated],
                     "ignore_longer_outputs_than_inputs",
-                    flags[ignore_longer_outputs_than_inputs],
+                    (
+                        False
+                        if ignore_longer_outputs_than_inputs is False
+                        else flags[ignore_longer_outputs_than_inputs]
+                    ),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CTCLossV2._call(
         name,
         (inputs, labels_indices, labels_values, sequence_length),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -324,8 +324,8 @@ def cudnn_rnn(
         raise CudnnRNN._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNOutputs._make(
                 execute(
                     context[CURRENT],
@@ -348,12 +348,12 @@ def cudnn_rnn(
                     "seed2",
                     seed2,
                     "is_training",
-                    flags[is_training],
+                    True if is_training is True else flags[is_training],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNN._call(
         name,
         (input, input_h, input_c, params),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -342,8 +342,8 @@ def cudnn_rnn_backprop(
         raise CudnnRNNBackprop._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNBackpropOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNBackpropOutputs._make(
                 execute(
                     context[CURRENT],
@@ -375,8 +375,8 @@ def cudnn_rnn_backprop(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNBackprop._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -350,8 +350,8 @@ def cudnn_rnn_backprop_v2(
         raise CudnnRNNBackpropV2._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNBackpropV2Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNBackpropV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -384,8 +384,8 @@ def cudnn_rnn_backprop_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNBackpropV2._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -401,8 +401,8 @@ def cudnn_rnn_backprop_v3(
         raise CudnnRNNBackpropV3._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNBackpropV3Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNBackpropV3Outputs._make(
                 execute(
                     context[CURRENT],
@@ -436,12 +436,12 @@ def cudnn_rnn_backprop_v3(
                     "num_proj",
                     num_proj,
                     "time_major",
-                    flags[time_major],
+                    True if time_major is True else flags[time_major],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNBackpropV3._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -273,8 +273,8 @@ def cudnn_rnn_canonical_to_params(
         raise CudnnRNNCanonicalToParams._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CudnnRNNCanonicalToParams",
@@ -298,8 +298,8 @@ def cudnn_rnn_canonical_to_params(
                 seed2,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNCanonicalToParams._call(
         name,
         (num_layers, num_units, input_size, weights, biases),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -302,8 +302,8 @@ def cudnn_rnn_params_size(
         raise CudnnRNNParamsSize._unknown(_unknown)
     fast_path_error = None
     _result: Output[US]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CudnnRNNParamsSize",
@@ -331,8 +331,8 @@ def cudnn_rnn_params_size(
                 num_proj,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNParamsSize._call(
         name,
         (num_layers, num_units, input_size),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -286,8 +286,8 @@ def cudnn_rnn_params_to_canonical(
         raise CudnnRNNParamsToCanonical._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNParamsToCanonicalOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNParamsToCanonicalOutputs._make(
                 execute(
                     context[CURRENT],
@@ -314,8 +314,8 @@ def cudnn_rnn_params_to_canonical(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNParamsToCanonical._call(
         name,
         (num_layers, num_units, input_size, params),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -319,8 +319,8 @@ def cudnn_rnn_params_to_canonical_v2(
         raise CudnnRNNParamsToCanonicalV2._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNParamsToCanonicalV2Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNParamsToCanonicalV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -351,8 +351,8 @@ def cudnn_rnn_params_to_canonical_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNParamsToCanonicalV2._call(
         name,
         (num_layers, num_units, input_size, params),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -338,8 +338,8 @@ def cudnn_rnn_v2(
         raise CudnnRNNV2._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNV2Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -362,12 +362,12 @@ def cudnn_rnn_v2(
                     "seed2",
                     seed2,
                     "is_training",
-                    flags[is_training],
+                    True if is_training is True else flags[is_training],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNV2._call(
         name,
         (input, input_h, input_c, params),

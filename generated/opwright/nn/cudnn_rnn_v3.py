@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -386,8 +386,8 @@ def cudnn_rnn_v3(
         raise CudnnRNNV3._unknown(_unknown)
     fast_path_error = None
     _result: CudnnRNNV3Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CudnnRNNV3Outputs._make(
                 execute(
                     context[CURRENT],
@@ -413,14 +413,14 @@ def cudnn_rnn_v3(
                     "num_proj",
                     num_proj,
                     "is_training",
-                    flags[is_training],
+                    True if is_training is True else flags[is_training],
                     "time_major",
-                    flags[time_major],
+                    True if time_major is True else flags[time_major],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CudnnRNNV3._call(
         name,
         (input, input_h, input_c, params, sequence_lengths),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -206,8 +206,8 @@ def depthwise_conv2d_native_backprop_filter(
         raise DepthwiseConv2dNativeBackpropFilter._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DepthwiseConv2dNativeBackpropFilter",
@@ -227,8 +227,8 @@ def depthwise_conv2d_native_backprop_filter(
                 dilations,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DepthwiseConv2dNativeBackpropFilter._call(
         name,
         (input, filter_sizes, out_backprop),

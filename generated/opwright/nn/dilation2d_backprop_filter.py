@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -141,8 +141,8 @@ def dilation2d_backprop_filter(
         raise Dilation2DBackpropFilter._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Dilation2DBackpropFilter",
@@ -158,8 +158,8 @@ def dilation2d_backprop_filter(
                 padding,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Dilation2DBackpropFilter._call(
         name,
         (input, filter, out_backprop),

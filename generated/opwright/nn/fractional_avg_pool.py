@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -223,8 +223,8 @@ def fractional_avg_pool(
         raise FractionalAvgPool._unknown(_unknown)
     fast_path_error = None
     _result: FractionalAvgPoolOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = FractionalAvgPoolOutputs._make(
                 execute(
                     context[CURRENT],
@@ -234,11 +234,11 @@ def fractional_avg_pool(
                     "pooling_ratio",
                     pooling_ratio,
                     "pseudo_random",
-                    flags[pseudo_random],
+                    False if pseudo_random is False else flags[pseudo_random],
                     "overlapping",
-                    flags[overlapping],
+                    False if overlapping is False else flags[overlapping],
                     "deterministic",
-                    flags[deterministic],
+                    False if deterministic is False else flags[deterministic],
                     "seed",
                     seed,
                     "seed2",
@@ -246,8 +246,8 @@ def fractional_avg_pool(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FractionalAvgPool._call(
         name,
         (value,),

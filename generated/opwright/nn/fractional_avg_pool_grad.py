@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -169,8 +169,8 @@ def fractional_avg_pool_grad(
         raise FractionalAvgPoolGrad._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "FractionalAvgPoolGrad",
@@ -180,11 +180,11 @@ def fractional_avg_pool_grad(
                 row_pooling_sequence,
                 col_pooling_sequence,
                 "overlapping",
-                flags[overlapping],
+                False if overlapping is False else flags[overlapping],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FractionalAvgPoolGrad._call(
         name,
         (

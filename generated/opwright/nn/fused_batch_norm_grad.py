@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -223,8 +223,8 @@ def fused_batch_norm_grad(
         raise FusedBatchNormGrad._unknown(_unknown)
     fast_path_error = None
     _result: FusedBatchNormGradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = FusedBatchNormGradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -240,12 +240,12 @@ def fused_batch_norm_grad(
                     "data_format",
                     data_format,
                     "is_training",
-                    flags[is_training],
+                    True if is_training is True else flags[is_training],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FusedBatchNormGrad._call(
         name,
         (y_backprop, x, scale, reserve_space_1, reserve_space_2),

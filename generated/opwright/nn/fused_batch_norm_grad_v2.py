@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -234,8 +234,8 @@ def fused_batch_norm_grad_v2(
         raise FusedBatchNormGradV2._unknown(_unknown)
     fast_path_error = None
     _result: FusedBatchNormGradV2Outputs[V, UU]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = FusedBatchNormGradV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -251,12 +251,12 @@ def fused_batch_norm_grad_v2(
                     "data_format",
                     data_format,
                     "is_training",
-                    flags[is_training],
+                    True if is_training is True else flags[is_training],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FusedBatchNormGradV2._call(
         name,
         (y_backprop, x, scale, reserve_space_1, reserve_space_2),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -245,8 +245,8 @@ def fused_batch_norm_v2(
         raise FusedBatchNormV2._unknown(_unknown)
     fast_path_error = None
     _result: FusedBatchNormV2Outputs[V, UU]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = FusedBatchNormV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -264,12 +264,12 @@ def fused_batch_norm_v2(
                     "data_format",
                     data_format,
                     "is_training",
-                    flags[is_training],
+                    True if is_training is True else flags[is_training],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FusedBatchNormV2._call(
         name,
         (x, scale, offset, mean, variance),

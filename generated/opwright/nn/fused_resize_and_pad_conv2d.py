@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -190,8 +190,8 @@ def fused_resize_and_pad_conv2d(
         raise FusedResizeAndPadConv2D._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "FusedResizeAndPadConv2D",
@@ -201,7 +201,7 @@ def fused_resize_and_pad_conv2d(
                 paddings,
                 filter,
                 "resize_align_corners",
-                flags[resize_align_corners],
+                False if resize_align_corners is False else flags[resize_align_corners],
                 "mode",
                 mode,
                 "strides",
@@ -210,8 +210,8 @@ def fused_resize_and_pad_conv2d(
                 padding,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FusedResizeAndPadConv2D._call(
         name,
         (input, size, paddings, filter),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -146,8 +146,8 @@ def gru_block_cell(
         raise GRUBlockCell._unknown(_unknown)
     fast_path_error = None
     _result: GRUBlockCellOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = GRUBlockCellOutputs._make(
                 execute(
                     context[CURRENT],
@@ -162,8 +162,8 @@ def gru_block_cell(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GRUBlockCell._call(
         name, (x, h_prev, w_ru, w_c, b_ru, b_c), {}, fast_path_error
     )

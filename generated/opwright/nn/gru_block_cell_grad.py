@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -168,8 +168,8 @@ def gru_block_cell_grad(
         raise GRUBlockCellGrad._unknown(_unknown)
     fast_path_error = None
     _result: GRUBlockCellGradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = GRUBlockCellGradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -188,8 +188,8 @@ def gru_block_cell_grad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GRUBlockCellGrad._call(
         name, (x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h), {}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -110,13 +110,13 @@ def in_top_k_v2(
         raise InTopKV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "InTopKV2", name, predictions, targets, k
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InTopKV2._call(name, (predictions, targets, k), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -162,8 +162,8 @@ def isotonic_regression(
         raise IsotonicRegression._unknown(_unknown)
     fast_path_error = None
     _result: IsotonicRegressionOutputs[UOutputDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = IsotonicRegressionOutputs._make(
                 execute(
                     context[CURRENT],
@@ -175,8 +175,8 @@ def isotonic_regression(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IsotonicRegression._call(
         name, (input,), {"output_dtype": output_dtype}, fast_path_error
     )

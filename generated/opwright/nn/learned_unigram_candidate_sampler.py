@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -198,8 +198,8 @@ def learned_unigram_candidate_sampler(
         raise LearnedUnigramCandidateSampler._unknown(_unknown)
     fast_path_error = None
     _result: LearnedUnigramCandidateSamplerOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = LearnedUnigramCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],
@@ -221,8 +221,8 @@ def learned_unigram_candidate_sampler(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LearnedUnigramCandidateSampler._call(
         name,
         (true_classes,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -232,8 +232,8 @@ def lstm_block_cell_grad(
         raise LSTMBlockCellGrad._unknown(_unknown)
     fast_path_error = None
     _result: LSTMBlockCellGradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = LSTMBlockCellGradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -260,8 +260,8 @@ def lstm_block_cell_grad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LSTMBlockCellGrad._call(
         name,
         (x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad),

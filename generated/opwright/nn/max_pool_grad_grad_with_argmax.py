@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -188,8 +188,8 @@ def max_pool_grad_grad_with_argmax(
         raise MaxPoolGradGradWithArgmax._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MaxPoolGradGradWithArgmax",
@@ -204,11 +204,15 @@ def max_pool_grad_grad_with_argmax(
                 "padding",
                 padding,
                 "include_batch_in_index",
-                flags[include_batch_in_index],
+                (
+                    False
+                    if include_batch_in_index is False
+                    else flags[include_batch_in_index]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MaxPoolGradGradWithArgmax._call(
         name,
         (input, grad, argmax),

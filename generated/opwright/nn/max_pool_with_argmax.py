@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -246,8 +246,8 @@ def max_pool_with_argmax(
         raise MaxPoolWithArgmax._unknown(_unknown)
     fast_path_error = None
     _result: MaxPoolWithArgmaxOutputs[U, Uargmax]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = MaxPoolWithArgmaxOutputs._make(
                 execute(
                     context[CURRENT],
@@ -263,12 +263,16 @@ def max_pool_with_argmax(
                     "padding",
                     padding,
                     "include_batch_in_index",
-                    flags[include_batch_in_index],
+                    (
+                        False
+                        if include_batch_in_index is False
+                        else flags[include_batch_in_index]
+                    ),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MaxPoolWithArgmax._call(
         name,
         (input,),

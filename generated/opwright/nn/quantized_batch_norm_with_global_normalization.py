@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -248,8 +248,8 @@ def quantized_batch_norm_with_global_normalization(
         raise QuantizedBatchNormWithGlobalNormalization._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedBatchNormWithGlobalNormalizationOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedBatchNormWithGlobalNormalizationOutputs._make(
                 execute(
                     context[CURRENT],
@@ -279,8 +279,8 @@ def quantized_batch_norm_with_global_normalization(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedBatchNormWithGlobalNormalization._call(
         name,
         (

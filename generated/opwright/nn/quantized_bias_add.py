@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -163,8 +163,8 @@ def quantized_bias_add(
         raise QuantizedBiasAdd._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedBiasAddOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedBiasAddOutputs._make(
                 execute(
                     context[CURRENT],
@@ -181,8 +181,8 @@ def quantized_bias_add(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedBiasAdd._call(
         name,
         (input, bias, min_input, max_input, min_bias, max_bias),

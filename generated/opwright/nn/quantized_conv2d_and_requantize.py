@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -331,8 +331,8 @@ def quantized_conv2d_and_requantize(
         raise QuantizedConv2DAndRequantize._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedConv2DAndRequantizeOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedConv2DAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -359,8 +359,8 @@ def quantized_conv2d_and_requantize(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedConv2DAndRequantize._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -353,8 +353,8 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
         raise QuantizedConv2DWithBiasAndReluAndRequantize._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedConv2DWithBiasAndReluAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -382,8 +382,8 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedConv2DWithBiasAndReluAndRequantize._call(
         name,
         (

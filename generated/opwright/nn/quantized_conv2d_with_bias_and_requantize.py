@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -349,8 +349,8 @@ def quantized_conv2d_with_bias_and_requantize(
         raise QuantizedConv2DWithBiasAndRequantize._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndRequantizeOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedConv2DWithBiasAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -378,8 +378,8 @@ def quantized_conv2d_with_bias_and_requantize(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedConv2DWithBiasAndRequantize._call(
         name,
         (

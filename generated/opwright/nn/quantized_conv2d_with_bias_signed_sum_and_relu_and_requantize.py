@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -18,7 +19,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -392,8 +392,8 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
         raise QuantizedConv2DWithBiasSignedSumAndReluAndRequantize._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -424,8 +424,8 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedConv2DWithBiasSignedSumAndReluAndRequantize._call(
         name,
         (

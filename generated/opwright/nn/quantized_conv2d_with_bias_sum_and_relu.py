@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -333,8 +333,8 @@ def quantized_conv2d_with_bias_sum_and_relu(
         raise QuantizedConv2DWithBiasSumAndRelu._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasSumAndReluOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedConv2DWithBiasSumAndReluOutputs._make(
                 execute(
                     context[CURRENT],
@@ -361,8 +361,8 @@ def quantized_conv2d_with_bias_sum_and_relu(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedConv2DWithBiasSumAndRelu._call(
         name,
         (input, filter, bias, min_input, max_input, min_filter, max_filter, summand),

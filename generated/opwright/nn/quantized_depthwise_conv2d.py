@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -291,8 +291,8 @@ def quantized_depthwise_conv2d(
         raise QuantizedDepthwiseConv2D._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedDepthwiseConv2DOutputs._make(
                 execute(
                     context[CURRENT],
@@ -315,8 +315,8 @@ def quantized_depthwise_conv2d(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedDepthwiseConv2D._call(
         name,
         (input, filter, min_input, max_input, min_filter, max_filter),

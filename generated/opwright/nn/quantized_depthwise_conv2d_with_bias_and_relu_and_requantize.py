@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -18,7 +19,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -358,8 +358,8 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
         raise QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -387,8 +387,8 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize._call(
         name,
         (

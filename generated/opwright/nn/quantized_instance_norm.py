@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -232,8 +232,8 @@ def quantized_instance_norm(
         raise QuantizedInstanceNorm._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedInstanceNormOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedInstanceNormOutputs._make(
                 execute(
                     context[CURRENT],
@@ -243,7 +243,7 @@ def quantized_instance_norm(
                     x_min,
                     x_max,
                     "output_range_given",
-                    flags[output_range_given],
+                    False if output_range_given is False else flags[output_range_given],
                     "given_y_min",
                     given_y_min,
                     "given_y_max",
@@ -255,8 +255,8 @@ def quantized_instance_norm(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedInstanceNorm._call(
         name,
         (x, x_min, x_max),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -153,8 +153,8 @@ def quantized_max_pool(
         raise QuantizedMaxPool._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedMaxPoolOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedMaxPoolOutputs._make(
                 execute(
                     context[CURRENT],
@@ -172,8 +172,8 @@ def quantized_max_pool(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedMaxPool._call(
         name,
         (input, min_input, max_input),

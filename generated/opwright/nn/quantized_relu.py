@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -191,8 +191,8 @@ def quantized_relu(
         raise QuantizedRelu._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedReluOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedReluOutputs._make(
                 execute(
                     context[CURRENT],
@@ -206,8 +206,8 @@ def quantized_relu(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedRelu._call(
         name,
         (features, min_features, max_features),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -191,8 +191,8 @@ def quantized_relu6(
         raise QuantizedRelu6._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedRelu6Outputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedRelu6Outputs._make(
                 execute(
                     context[CURRENT],
@@ -206,8 +206,8 @@ def quantized_relu6(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedRelu6._call(
         name,
         (features, min_features, max_features),

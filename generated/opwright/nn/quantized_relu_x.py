@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -200,8 +200,8 @@ def quantized_relu_x(
         raise QuantizedReluX._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedReluXOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedReluXOutputs._make(
                 execute(
                     context[CURRENT],
@@ -216,8 +216,8 @@ def quantized_relu_x(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedReluX._call(
         name,
         (features, max_value, min_features, max_features),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -122,8 +122,8 @@ def softmax_cross_entropy_with_logits(
         raise SoftmaxCrossEntropyWithLogits._unknown(_unknown)
     fast_path_error = None
     _result: SoftmaxCrossEntropyWithLogitsOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SoftmaxCrossEntropyWithLogitsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -134,8 +134,8 @@ def softmax_cross_entropy_with_logits(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SoftmaxCrossEntropyWithLogits._call(
         name, (features, labels), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -130,8 +130,8 @@ def sparse_softmax_cross_entropy_with_logits(
         raise SparseSoftmaxCrossEntropyWithLogits._unknown(_unknown)
     fast_path_error = None
     _result: SparseSoftmaxCrossEntropyWithLogitsOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseSoftmaxCrossEntropyWithLogitsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -142,8 +142,8 @@ def sparse_softmax_cross_entropy_with_logits(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSoftmaxCrossEntropyWithLogits._call(
         name, (features, labels), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -149,8 +149,8 @@ def top_k(
         raise TopK._unknown(_unknown)
     fast_path_error = None
     _result: TopKOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TopKOutputs._make(
                 execute(
                     context[CURRENT],
@@ -160,11 +160,11 @@ def top_k(
                     "k",
                     k,
                     "sorted",
-                    flags[sorted],
+                    True if sorted is True else flags[sorted],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TopK._call(name, (input,), {"k": k, "sorted": sorted}, fast_path_error)
     return _result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -94,13 +94,13 @@ def top_k_unique(
         raise TopKUnique._unknown(_unknown)
     fast_path_error = None
     _result: TopKUniqueOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TopKUniqueOutputs._make(
                 execute(context[CURRENT], "TopKUnique", name, input, "k", k)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TopKUnique._call(name, (input,), {"k": k}, fast_path_error)
     return _result

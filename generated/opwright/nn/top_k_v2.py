@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -222,8 +222,8 @@ def top_k_v2(
         raise TopKV2._unknown(_unknown)
     fast_path_error = None
     _result: TopKV2Outputs[U, UIndexType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TopKV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -232,14 +232,14 @@ def top_k_v2(
                     input,
                     k,
                     "sorted",
-                    flags[sorted],
+                    True if sorted is True else flags[sorted],
                     "index_type",
                     as_dtype(index_type),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TopKV2._call(
         name, (input, k), {"sorted": sorted, "index_type": index_type}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -381,8 +381,8 @@ def uniform_quantized_convolution(
         raise UniformQuantizedConvolution._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uout]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedConvolution",
@@ -433,8 +433,8 @@ def uniform_quantized_convolution(
                 output_quantization_max_val,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UniformQuantizedConvolution._call(
         name,
         (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -121,15 +121,15 @@ def calibration_statistics_saver(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `CalibrationStatisticsSaver.create`
-    in the current scope.
+    """`CalibrationStatisticsSaver.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise CalibrationStatisticsSaver._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CalibrationStatisticsSaver",
@@ -143,8 +143,8 @@ def calibration_statistics_saver(
                 output_file_path,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CalibrationStatisticsSaver._call(
         name,
         (args,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -198,8 +198,8 @@ def custom_aggregator(
         raise CustomAggregator._unknown(_unknown)
     fast_path_error = None
     _result: CustomAggregatorOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CustomAggregatorOutputs._make(
                 execute(
                     context[CURRENT],
@@ -219,8 +219,8 @@ def custom_aggregator(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CustomAggregator._call(
         name,
         (input,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -247,8 +247,8 @@ def dequantize(
         raise Dequantize._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Dequantize",
@@ -259,15 +259,15 @@ def dequantize(
                 "mode",
                 mode,
                 "narrow_range",
-                flags[narrow_range],
+                False if narrow_range is False else flags[narrow_range],
                 "axis",
                 axis,
                 "dtype",
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Dequantize._call(
         name,
         (input, min_range, max_range),

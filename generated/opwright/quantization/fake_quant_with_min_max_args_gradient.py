@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -175,8 +175,8 @@ def fake_quant_with_min_max_args_gradient(
         raise FakeQuantWithMinMaxArgsGradient._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "FakeQuantWithMinMaxArgsGradient",
@@ -190,11 +190,11 @@ def fake_quant_with_min_max_args_gradient(
                 "num_bits",
                 num_bits,
                 "narrow_range",
-                flags[narrow_range],
+                False if narrow_range is False else flags[narrow_range],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FakeQuantWithMinMaxArgsGradient._call(
         name,
         (gradients, inputs),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -154,8 +154,8 @@ def fake_quant_with_min_max_vars(
         raise FakeQuantWithMinMaxVars._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "FakeQuantWithMinMaxVars",
@@ -166,11 +166,11 @@ def fake_quant_with_min_max_vars(
                 "num_bits",
                 num_bits,
                 "narrow_range",
-                flags[narrow_range],
+                False if narrow_range is False else flags[narrow_range],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FakeQuantWithMinMaxVars._call(
         name,
         (inputs, min, max),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -178,8 +178,8 @@ def fake_quant_with_min_max_vars_gradient(
         raise FakeQuantWithMinMaxVarsGradient._unknown(_unknown)
     fast_path_error = None
     _result: FakeQuantWithMinMaxVarsGradientOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = FakeQuantWithMinMaxVarsGradientOutputs._make(
                 execute(
                     context[CURRENT],
@@ -192,12 +192,12 @@ def fake_quant_with_min_max_vars_gradient(
                     "num_bits",
                     num_bits,
                     "narrow_range",
-                    flags[narrow_range],
+                    False if narrow_range is False else flags[narrow_range],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FakeQuantWithMinMaxVarsGradient._call(
         name,
         (gradients, inputs, min, max),

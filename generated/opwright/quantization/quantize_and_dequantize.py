@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -206,27 +206,27 @@ def quantize_and_dequantize(
         raise QuantizeAndDequantize._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "QuantizeAndDequantize",
                 name,
                 input,
                 "signed_input",
-                flags[signed_input],
+                True if signed_input is True else flags[signed_input],
                 "num_bits",
                 num_bits,
                 "range_given",
-                flags[range_given],
+                False if range_given is False else flags[range_given],
                 "input_min",
                 input_min,
                 "input_max",
                 input_max,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizeAndDequantize._call(
         name,
         (input,),

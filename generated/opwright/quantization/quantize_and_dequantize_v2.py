@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -230,8 +230,8 @@ def quantize_and_dequantize_v2(
         raise QuantizeAndDequantizeV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "QuantizeAndDequantizeV2",
@@ -240,21 +240,21 @@ def quantize_and_dequantize_v2(
                 input_min,
                 input_max,
                 "signed_input",
-                flags[signed_input],
+                True if signed_input is True else flags[signed_input],
                 "num_bits",
                 num_bits,
                 "range_given",
-                flags[range_given],
+                False if range_given is False else flags[range_given],
                 "round_mode",
                 round_mode,
                 "narrow_range",
-                flags[narrow_range],
+                False if narrow_range is False else flags[narrow_range],
                 "axis",
                 axis,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizeAndDequantizeV2._call(
         name,
         (input, input_min, input_max),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -203,8 +203,8 @@ def quantize_and_dequantize_v3(
         raise QuantizeAndDequantizeV3._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "QuantizeAndDequantizeV3",
@@ -214,17 +214,17 @@ def quantize_and_dequantize_v3(
                 input_max,
                 num_bits,
                 "signed_input",
-                flags[signed_input],
+                True if signed_input is True else flags[signed_input],
                 "range_given",
-                flags[range_given],
+                True if range_given is True else flags[range_given],
                 "narrow_range",
-                flags[narrow_range],
+                False if narrow_range is False else flags[narrow_range],
                 "axis",
                 axis,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizeAndDequantizeV3._call(
         name,
         (input, input_min, input_max, num_bits),

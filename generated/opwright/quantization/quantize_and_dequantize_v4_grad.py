@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -180,8 +180,8 @@ def quantize_and_dequantize_v4_grad(
         raise QuantizeAndDequantizeV4Grad._unknown(_unknown)
     fast_path_error = None
     _result: QuantizeAndDequantizeV4GradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizeAndDequantizeV4GradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -196,8 +196,8 @@ def quantize_and_dequantize_v4_grad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizeAndDequantizeV4Grad._call(
         name, (gradients, input, input_min, input_max), {"axis": axis}, fast_path_error
     )

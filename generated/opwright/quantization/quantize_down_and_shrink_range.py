@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -148,8 +148,8 @@ def quantize_down_and_shrink_range(
         raise QuantizeDownAndShrinkRange._unknown(_unknown)
     fast_path_error = None
     _result: QuantizeDownAndShrinkRangeOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizeDownAndShrinkRangeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -163,8 +163,8 @@ def quantize_down_and_shrink_range(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizeDownAndShrinkRange._call(
         name, (input, input_min, input_max), {"out_type": out_type}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -244,8 +244,8 @@ def quantize_v2(
         raise QuantizeV2._unknown(_unknown)
     fast_path_error = None
     _result: QuantizeV2Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizeV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -261,7 +261,7 @@ def quantize_v2(
                     "round_mode",
                     round_mode,
                     "narrow_range",
-                    flags[narrow_range],
+                    False if narrow_range is False else flags[narrow_range],
                     "axis",
                     axis,
                     "ensure_minimum_range",
@@ -269,8 +269,8 @@ def quantize_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizeV2._call(
         name,
         (input, min_range, max_range),

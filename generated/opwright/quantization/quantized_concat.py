@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -138,8 +138,8 @@ def quantized_concat(
         raise QuantizedConcat._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedConcatOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedConcatOutputs._make(
                 execute(
                     context[CURRENT],
@@ -152,8 +152,8 @@ def quantized_concat(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedConcat._call(
         name, (concat_dim, values, input_mins, input_maxes), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -142,8 +142,8 @@ def quantized_concat_v2(
         raise QuantizedConcatV2._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedConcatV2Outputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedConcatV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -156,8 +156,8 @@ def quantized_concat_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedConcatV2._call(
         name, (values, axis, input_mins, input_maxes), {}, fast_path_error
     )

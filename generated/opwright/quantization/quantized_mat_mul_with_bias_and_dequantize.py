@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -254,8 +254,8 @@ def quantized_mat_mul_with_bias_and_dequantize(
         raise QuantizedMatMulWithBiasAndDequantize._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uoutput]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "QuantizedMatMulWithBiasAndDequantize",
@@ -272,15 +272,15 @@ def quantized_mat_mul_with_bias_and_dequantize(
                 "Toutput",
                 as_dtype(Toutput),
                 "transpose_a",
-                flags[transpose_a],
+                False if transpose_a is False else flags[transpose_a],
                 "transpose_b",
-                flags[transpose_b],
+                False if transpose_b is False else flags[transpose_b],
                 "input_quant_mode",
                 input_quant_mode,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedMatMulWithBiasAndDequantize._call(
         name,
         (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -139,8 +139,8 @@ def quantized_reshape(
         raise QuantizedReshape._unknown(_unknown)
     fast_path_error = None
     _result: QuantizedReshapeOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = QuantizedReshapeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -153,8 +153,8 @@ def quantized_reshape(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QuantizedReshape._call(
         name, (tensor, shape, input_min, input_max), {}, fast_path_error
     )

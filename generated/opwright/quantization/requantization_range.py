@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -124,8 +124,8 @@ def requantization_range(
         raise RequantizationRange._unknown(_unknown)
     fast_path_error = None
     _result: RequantizationRangeOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RequantizationRangeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -137,8 +137,8 @@ def requantization_range(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RequantizationRange._call(
         name, (input, input_min, input_max), {}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -155,8 +155,8 @@ def requantize(
         raise Requantize._unknown(_unknown)
     fast_path_error = None
     _result: RequantizeOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RequantizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -172,8 +172,8 @@ def requantize(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Requantize._call(
         name,
         (input, input_min, input_max, requested_output_min, requested_output_max),

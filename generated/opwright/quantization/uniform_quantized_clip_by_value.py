@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -184,8 +184,8 @@ def uniform_quantized_clip_by_value(
         raise UniformQuantizedClipByValue._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedClipByValue",
@@ -203,8 +203,8 @@ def uniform_quantized_clip_by_value(
                 quantization_max_val,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UniformQuantizedClipByValue._call(
         name,
         (operand, min, max, scales, zero_points),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -194,8 +194,8 @@ def uniform_quantized_dot_hybrid(
         raise UniformQuantizedDotHybrid._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uout]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedDotHybrid",
@@ -214,8 +214,8 @@ def uniform_quantized_dot_hybrid(
                 rhs_quantization_max_val,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UniformQuantizedDotHybrid._call(
         name,
         (lhs, rhs, rhs_scales, rhs_zero_points),

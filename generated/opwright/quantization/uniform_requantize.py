@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -224,8 +224,8 @@ def uniform_requantize(
         raise UniformRequantize._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uout]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UniformRequantize",
@@ -251,8 +251,8 @@ def uniform_requantize(
                 output_quantization_max_val,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UniformRequantize._call(
         name,
         (input, input_scales, input_zero_points, output_scales, output_zero_points),

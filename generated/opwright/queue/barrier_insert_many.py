@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,15 +116,15 @@ def barrier_insert_many(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `BarrierInsertMany.create` in the
-    current scope.
+    """`BarrierInsertMany.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise BarrierInsertMany._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "BarrierInsertMany",
@@ -136,8 +136,8 @@ def barrier_insert_many(
                 component_index,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BarrierInsertMany._call(
         name,
         (handle, keys, values),

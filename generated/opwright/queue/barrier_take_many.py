@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -200,8 +200,8 @@ def barrier_take_many(
         raise BarrierTakeMany._unknown(_unknown)
     fast_path_error = None
     _result: BarrierTakeManyOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = BarrierTakeManyOutputs._make(
                 execute(
                     context[CURRENT],
@@ -212,16 +212,20 @@ def barrier_take_many(
                     "component_types",
                     as_dtypes(component_types),
                     "allow_small_batch",
-                    flags[allow_small_batch],
+                    False if allow_small_batch is False else flags[allow_small_batch],
                     "wait_for_incomplete",
-                    flags[wait_for_incomplete],
+                    (
+                        False
+                        if wait_for_incomplete is False
+                        else flags[wait_for_incomplete]
+                    ),
                     "timeout_ms",
                     timeout_ms,
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BarrierTakeMany._call(
         name,
         (handle, num_elements),

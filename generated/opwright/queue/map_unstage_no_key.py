@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -203,8 +203,8 @@ def map_unstage_no_key(
         raise MapUnstageNoKey._unknown(_unknown)
     fast_path_error = None
     _result: MapUnstageNoKeyOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = MapUnstageNoKeyOutputs._make(
                 execute(
                     context[CURRENT],
@@ -224,8 +224,8 @@ def map_unstage_no_key(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MapUnstageNoKey._call(
         name,
         (indices,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -166,15 +166,15 @@ def ordered_map_clear(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `OrderedMapClear.create` in the
-    current scope, with OrderedMapClear.Options as keywords.
+    """`OrderedMapClear.create` in the current scope, with OrderedMapClear.Options as
+    keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise OrderedMapClear._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "OrderedMapClear",
@@ -191,8 +191,8 @@ def ordered_map_clear(
                 shared_name,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OrderedMapClear._call(
         name,
         (),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -207,8 +207,8 @@ def ordered_map_unstage_no_key(
         raise OrderedMapUnstageNoKey._unknown(_unknown)
     fast_path_error = None
     _result: OrderedMapUnstageNoKeyOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OrderedMapUnstageNoKeyOutputs._make(
                 execute(
                     context[CURRENT],
@@ -228,8 +228,8 @@ def ordered_map_unstage_no_key(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OrderedMapUnstageNoKey._call(
         name,
         (indices,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -122,26 +122,30 @@ def queue_close_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `QueueCloseV2.create` in the current
-    scope, with QueueCloseV2.Options as keywords.
+    """`QueueCloseV2.create` in the current scope, with QueueCloseV2.Options as
+    keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise QueueCloseV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "QueueCloseV2",
                 name,
                 handle,
                 "cancel_pending_enqueues",
-                flags[cancel_pending_enqueues],
+                (
+                    False
+                    if cancel_pending_enqueues is False
+                    else flags[cancel_pending_enqueues]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QueueCloseV2._call(
         name,
         (handle,),

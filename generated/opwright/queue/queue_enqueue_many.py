@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -137,15 +137,15 @@ def queue_enqueue_many(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `QueueEnqueueMany.create` in the
-    current scope, with QueueEnqueueMany.Options as keywords.
+    """`QueueEnqueueMany.create` in the current scope, with QueueEnqueueMany.Options
+    as keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise QueueEnqueueMany._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "QueueEnqueueMany",
@@ -156,8 +156,8 @@ def queue_enqueue_many(
                 timeout_ms,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QueueEnqueueMany._call(
         name, (handle, components), {"timeout_ms": timeout_ms}, fast_path_error
     )

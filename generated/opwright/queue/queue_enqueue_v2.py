@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -139,15 +139,15 @@ def queue_enqueue_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `QueueEnqueueV2.create` in the
-    current scope, with QueueEnqueueV2.Options as keywords.
+    """`QueueEnqueueV2.create` in the current scope, with QueueEnqueueV2.Options as
+    keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise QueueEnqueueV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "QueueEnqueueV2",
@@ -158,8 +158,8 @@ def queue_enqueue_v2(
                 timeout_ms,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = QueueEnqueueV2._call(
         name, (handle, components), {"timeout_ms": timeout_ms}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -71,18 +71,18 @@ class StackClose(Op):
 def stack_close(
     handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `StackClose.create` in the current
-    scope.
+    """`StackClose.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise StackClose._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "StackClose", name, handle)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StackClose._call(name, (handle,), {}, fast_path_error)
     return _result

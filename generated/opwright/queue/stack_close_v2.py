@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -73,18 +73,18 @@ class StackCloseV2(Op):
 def stack_close_v2(
     handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `StackCloseV2.create` in the current
-    scope.
+    """`StackCloseV2.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise StackCloseV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "StackCloseV2", name, handle)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StackCloseV2._call(name, (handle,), {}, fast_path_error)
     return _result

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -109,8 +109,8 @@ def stack_pop(
         raise StackPop._unknown(_unknown)
     fast_path_error = None
     _result: Output[UElemType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StackPop",
@@ -120,7 +120,7 @@ def stack_pop(
                 as_dtype(elem_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StackPop._call(name, (handle,), {"elem_type": elem_type}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -147,8 +147,8 @@ def stack_push(
         raise StackPush._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StackPush",
@@ -156,11 +156,11 @@ def stack_push(
                 handle,
                 elem,
                 "swap_memory",
-                flags[swap_memory],
+                False if swap_memory is False else flags[swap_memory],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StackPush._call(
         name, (handle, elem), {"swap_memory": swap_memory}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -169,8 +169,8 @@ def ragged_bincount(
         raise RaggedBincount._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RaggedBincount",
@@ -180,11 +180,11 @@ def ragged_bincount(
                 size,
                 weights,
                 "binary_output",
-                flags[binary_output],
+                False if binary_output is False else flags[binary_output],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedBincount._call(
         name,
         (splits, values, size, weights),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -204,8 +204,8 @@ def ragged_count_sparse_output(
         raise RaggedCountSparseOutput._unknown(_unknown)
     fast_path_error = None
     _result: RaggedCountSparseOutputOutputs[UOutputType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RaggedCountSparseOutputOutputs._make(
                 execute(
                     context[CURRENT],
@@ -223,8 +223,8 @@ def ragged_count_sparse_output(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedCountSparseOutput._call(
         name,
         (splits, values, weights),

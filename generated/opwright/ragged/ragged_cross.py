@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -212,8 +212,8 @@ def ragged_cross(
         raise RaggedCross._unknown(_unknown)
     fast_path_error = None
     _result: RaggedCrossOutputs[UOutValuesType, UOutRowSplitsType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RaggedCrossOutputs._make(
                 execute(
                     context[CURRENT],
@@ -240,8 +240,8 @@ def ragged_cross(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedCross._call(
         name,
         (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -154,8 +154,8 @@ def ragged_fill_empty_rows(
         raise RaggedFillEmptyRows._unknown(_unknown)
     fast_path_error = None
     _result: RaggedFillEmptyRowsOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RaggedFillEmptyRowsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -168,8 +168,8 @@ def ragged_fill_empty_rows(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedFillEmptyRows._call(
         name, (value_rowids, values, nrows, default_value), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -147,8 +147,8 @@ def ragged_gather(
         raise RaggedGather._unknown(_unknown)
     fast_path_error = None
     _result: RaggedGatherOutputs[Usplits, Uvalues]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RaggedGatherOutputs._make(
                 execute(
                     context[CURRENT],
@@ -162,8 +162,8 @@ def ragged_gather(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedGather._call(
         name,
         (params_nested_splits, params_dense_values, indices),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -188,8 +188,8 @@ def ragged_range(
         raise RaggedRange._unknown(_unknown)
     fast_path_error = None
     _result: RaggedRangeOutputs[Usplits, U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RaggedRangeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -203,8 +203,8 @@ def ragged_range(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedRange._call(
         name, (starts, limits, deltas), {"Tsplits": Tsplits}, fast_path_error
     )

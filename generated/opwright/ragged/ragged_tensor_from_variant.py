@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -207,8 +207,8 @@ def ragged_tensor_from_variant(
         raise RaggedTensorFromVariant._unknown(_unknown)
     fast_path_error = None
     _result: RaggedTensorFromVariantOutputs[Usplits, Uvalues]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RaggedTensorFromVariantOutputs._make(
                 execute(
                     context[CURRENT],
@@ -226,8 +226,8 @@ def ragged_tensor_from_variant(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedTensorFromVariant._call(
         name,
         (encoded_ragged,),

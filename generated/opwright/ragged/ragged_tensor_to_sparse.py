@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -136,8 +136,8 @@ def ragged_tensor_to_sparse(
         raise RaggedTensorToSparse._unknown(_unknown)
     fast_path_error = None
     _result: RaggedTensorToSparseOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RaggedTensorToSparseOutputs._make(
                 execute(
                     context[CURRENT],
@@ -148,8 +148,8 @@ def ragged_tensor_to_sparse(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedTensorToSparse._call(
         name, (rt_nested_splits, rt_dense_values), {}, fast_path_error
     )

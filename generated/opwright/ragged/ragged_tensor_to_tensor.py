@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -144,8 +144,8 @@ def ragged_tensor_to_tensor(
         raise RaggedTensorToTensor._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RaggedTensorToTensor",
@@ -158,8 +158,8 @@ def ragged_tensor_to_tensor(
                 row_partition_types,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedTensorToTensor._call(
         name,
         (shape, values, default_value, row_partition_tensors),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -128,8 +128,8 @@ def ragged_tensor_to_variant(
         raise RaggedTensorToVariant._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RaggedTensorToVariant",
@@ -140,8 +140,8 @@ def ragged_tensor_to_variant(
                 flags[batched_input],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedTensorToVariant._call(
         name,
         (rt_nested_splits, rt_dense_values),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -134,8 +134,8 @@ def ragged_tensor_to_variant_gradient(
         raise RaggedTensorToVariantGradient._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uvalues]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RaggedTensorToVariantGradient",
@@ -147,8 +147,8 @@ def ragged_tensor_to_variant_gradient(
                 as_dtype(Tvalues),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RaggedTensorToVariantGradient._call(
         name,
         (encoded_ragged_grad, row_splits, dense_values_shape),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -187,8 +187,8 @@ def all_candidate_sampler(
         raise AllCandidateSampler._unknown(_unknown)
     fast_path_error = None
     _result: AllCandidateSamplerOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = AllCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],
@@ -208,8 +208,8 @@ def all_candidate_sampler(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AllCandidateSampler._call(
         name,
         (true_classes,),

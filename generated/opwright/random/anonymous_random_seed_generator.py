@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -107,16 +107,16 @@ def anonymous_random_seed_generator(
         raise AnonymousRandomSeedGenerator._unknown(_unknown)
     fast_path_error = None
     _result: AnonymousRandomSeedGeneratorOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = AnonymousRandomSeedGeneratorOutputs._make(
                 execute(
                     context[CURRENT], "AnonymousRandomSeedGenerator", name, seed, seed2
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousRandomSeedGenerator._call(
         name, (seed, seed2), {}, fast_path_error
     )

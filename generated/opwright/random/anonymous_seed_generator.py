@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -125,8 +125,8 @@ def anonymous_seed_generator(
         raise AnonymousSeedGenerator._unknown(_unknown)
     fast_path_error = None
     _result: AnonymousSeedGeneratorOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = AnonymousSeedGeneratorOutputs._make(
                 execute(
                     context[CURRENT],
@@ -138,8 +138,8 @@ def anonymous_seed_generator(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AnonymousSeedGenerator._call(
         name, (seed, seed2, reshuffle), {}, fast_path_error
     )

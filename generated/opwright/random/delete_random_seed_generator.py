@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -89,21 +89,21 @@ def delete_random_seed_generator(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DeleteRandomSeedGenerator.create`
-    in the current scope.
+    """`DeleteRandomSeedGenerator.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise DeleteRandomSeedGenerator._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "DeleteRandomSeedGenerator", name, handle, deleter
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DeleteRandomSeedGenerator._call(
         name, (handle, deleter), {}, fast_path_error
     )

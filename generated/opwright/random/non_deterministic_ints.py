@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -144,8 +144,8 @@ def non_deterministic_ints(
         raise NonDeterministicInts._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "NonDeterministicInts",
@@ -155,8 +155,8 @@ def non_deterministic_ints(
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NonDeterministicInts._call(
         name, (shape,), {"dtype": dtype}, fast_path_error
     )

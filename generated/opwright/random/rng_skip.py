@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -94,20 +94,18 @@ def rng_skip(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `RngSkip.create` in the current
-    scope.
-    """
+    """`RngSkip.create` in the current scope: the operation in a graph, None eagerly."""
     if _unknown:
         raise RngSkip._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "RngSkip", name, resource, algorithm, delta
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RngSkip._call(name, (resource, algorithm, delta), {}, fast_path_error)
     return _result

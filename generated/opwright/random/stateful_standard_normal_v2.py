@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TFloat32,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -175,8 +175,8 @@ def stateful_standard_normal_v2(
         raise StatefulStandardNormalV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatefulStandardNormalV2",
@@ -188,8 +188,8 @@ def stateful_standard_normal_v2(
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatefulStandardNormalV2._call(
         name, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -183,8 +183,8 @@ def stateless_multinomial(
         raise StatelessMultinomial._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutputDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessMultinomial",
@@ -196,8 +196,8 @@ def stateless_multinomial(
                 as_dtype(output_dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessMultinomial._call(
         name,
         (logits, num_samples, seed),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -150,8 +150,8 @@ def stateless_parameterized_truncated_normal(
         raise StatelessParameterizedTruncatedNormal._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessParameterizedTruncatedNormal",
@@ -164,8 +164,8 @@ def stateless_parameterized_truncated_normal(
                 maxvals,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessParameterizedTruncatedNormal._call(
         name, (shape, seed, means, stddevs, minvals, maxvals), {}, fast_path_error
     )

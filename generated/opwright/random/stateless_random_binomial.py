@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -198,8 +198,8 @@ def stateless_random_binomial(
         raise StatelessRandomBinomial._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomBinomial",
@@ -212,8 +212,8 @@ def stateless_random_binomial(
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessRandomBinomial._call(
         name, (shape, seed, counts, probs), {"dtype": dtype}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -133,8 +133,8 @@ def stateless_random_gamma_v3(
         raise StatelessRandomGammaV3._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomGammaV3",
@@ -146,8 +146,8 @@ def stateless_random_gamma_v3(
                 alpha,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessRandomGammaV3._call(
         name, (shape, key, counter, alg, alpha), {}, fast_path_error
     )

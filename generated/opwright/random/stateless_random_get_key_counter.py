@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -108,13 +108,13 @@ def stateless_random_get_key_counter(
         raise StatelessRandomGetKeyCounter._unknown(_unknown)
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = StatelessRandomGetKeyCounterOutputs._make(
                 execute(context[CURRENT], "StatelessRandomGetKeyCounter", name, seed)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessRandomGetKeyCounter._call(name, (seed,), {}, fast_path_error)
     return _result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -113,13 +113,13 @@ def stateless_random_get_key_counter_alg(
         raise StatelessRandomGetKeyCounterAlg._unknown(_unknown)
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterAlgOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = StatelessRandomGetKeyCounterAlgOutputs._make(
                 execute(context[CURRENT], "StatelessRandomGetKeyCounterAlg", name, seed)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessRandomGetKeyCounterAlg._call(name, (seed,), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TUint64,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -186,8 +186,8 @@ def stateless_random_uniform_full_int_v2(
         raise StatelessRandomUniformFullIntV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniformFullIntV2",
@@ -200,8 +200,8 @@ def stateless_random_uniform_full_int_v2(
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessRandomUniformFullIntV2._call(
         name, (shape, key, counter, alg), {"dtype": dtype}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -128,8 +128,8 @@ def stateless_random_uniform_int(
         raise StatelessRandomUniformInt._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniformInt",
@@ -140,8 +140,8 @@ def stateless_random_uniform_int(
                 maxval,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessRandomUniformInt._call(
         name, (shape, seed, minval, maxval), {}, fast_path_error
     )

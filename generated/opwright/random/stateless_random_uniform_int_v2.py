@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -139,8 +139,8 @@ def stateless_random_uniform_int_v2(
         raise StatelessRandomUniformIntV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniformIntV2",
@@ -153,8 +153,8 @@ def stateless_random_uniform_int_v2(
                 maxval,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StatelessRandomUniformIntV2._call(
         name, (shape, key, counter, alg, minval, maxval), {}, fast_path_error
     )

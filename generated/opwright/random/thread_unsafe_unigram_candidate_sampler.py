@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -200,8 +200,8 @@ def thread_unsafe_unigram_candidate_sampler(
         raise ThreadUnsafeUnigramCandidateSampler._unknown(_unknown)
     fast_path_error = None
     _result: ThreadUnsafeUnigramCandidateSamplerOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ThreadUnsafeUnigramCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],
@@ -223,8 +223,8 @@ def thread_unsafe_unigram_candidate_sampler(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ThreadUnsafeUnigramCandidateSampler._call(
         name,
         (true_classes,),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -103,13 +103,13 @@ def risc_cast(
         raise RiscCast._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDstT]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "RiscCast", name, x, "DstT", as_dtype(DstT)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RiscCast._call(name, (x,), {"DstT": DstT}, fast_path_error)
     return _result

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -144,8 +144,8 @@ def risc_condition(
         raise RiscCondition._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDstT]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RiscCondition",
@@ -161,8 +161,8 @@ def risc_condition(
                 as_dtype(DstT),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RiscCondition._call(
         name,
         (pred, input_true, input_false),

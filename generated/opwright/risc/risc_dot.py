@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -158,8 +158,8 @@ def risc_dot(
         raise RiscDot._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RiscDot",
@@ -167,13 +167,13 @@ def risc_dot(
                 a,
                 b,
                 "transpose_a",
-                flags[transpose_a],
+                False if transpose_a is False else flags[transpose_a],
                 "transpose_b",
-                flags[transpose_b],
+                False if transpose_b is False else flags[transpose_b],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RiscDot._call(
         name,
         (a, b),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -180,8 +180,8 @@ def dense_to_dense_set_operation(
         raise DenseToDenseSetOperation._unknown(_unknown)
     fast_path_error = None
     _result: DenseToDenseSetOperationOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = DenseToDenseSetOperationOutputs._make(
                 execute(
                     context[CURRENT],
@@ -192,12 +192,12 @@ def dense_to_dense_set_operation(
                     "set_operation",
                     set_operation,
                     "validate_indices",
-                    flags[validate_indices],
+                    True if validate_indices is True else flags[validate_indices],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DenseToDenseSetOperation._call(
         name,
         (set1, set2),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -192,8 +192,8 @@ def dense_to_sparse_set_operation(
         raise DenseToSparseSetOperation._unknown(_unknown)
     fast_path_error = None
     _result: DenseToSparseSetOperationOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = DenseToSparseSetOperationOutputs._make(
                 execute(
                     context[CURRENT],
@@ -206,12 +206,12 @@ def dense_to_sparse_set_operation(
                     "set_operation",
                     set_operation,
                     "validate_indices",
-                    flags[validate_indices],
+                    True if validate_indices is True else flags[validate_indices],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DenseToSparseSetOperation._call(
         name,
         (set1, set2_indices, set2_values, set2_shape),

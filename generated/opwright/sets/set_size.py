@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -160,8 +160,8 @@ def set_size(
         raise SetSize._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SetSize",
@@ -170,11 +170,11 @@ def set_size(
                 set_values,
                 set_shape,
                 "validate_indices",
-                flags[validate_indices],
+                True if validate_indices is True else flags[validate_indices],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SetSize._call(
         name,
         (set_indices, set_values, set_shape),

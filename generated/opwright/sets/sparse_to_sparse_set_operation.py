@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -209,8 +209,8 @@ def sparse_to_sparse_set_operation(
         raise SparseToSparseSetOperation._unknown(_unknown)
     fast_path_error = None
     _result: SparseToSparseSetOperationOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseToSparseSetOperationOutputs._make(
                 execute(
                     context[CURRENT],
@@ -225,12 +225,12 @@ def sparse_to_sparse_set_operation(
                     "set_operation",
                     set_operation,
                     "validate_indices",
-                    flags[validate_indices],
+                    True if validate_indices is True else flags[validate_indices],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseToSparseSetOperation._call(
         name,
         (set1_indices, set1_values, set1_shape, set2_indices, set2_values, set2_shape),

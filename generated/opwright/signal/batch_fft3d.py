@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TComplex64,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -87,11 +87,11 @@ def batch_fft3d(
         raise BatchFFT3D._unknown(_unknown)
     fast_path_error = None
     _result: Output[TComplex64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "BatchFFT3D", name, input)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = BatchFFT3D._call(name, (input,), {}, fast_path_error)
     return _result

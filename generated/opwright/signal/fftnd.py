@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -109,11 +109,11 @@ def fftnd(
         raise FFTND._unknown(_unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "FFTND", name, input, fft_length, axes)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FFTND._call(name, (input, fft_length, axes), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TFloat32,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -163,8 +163,8 @@ def irfft3d(
         raise IRFFT3D._unknown(_unknown)
     fast_path_error = None
     _result: Output[Ureal]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "IRFFT3D",
@@ -175,8 +175,8 @@ def irfft3d(
                 as_dtype(Treal),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = IRFFT3D._call(
         name, (input, fft_length), {"Treal": Treal}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TComplex64,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -166,8 +166,8 @@ def rfft3d(
         raise RFFT3D._unknown(_unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RFFT3D",
@@ -178,8 +178,8 @@ def rfft3d(
                 as_dtype(Tcomplex),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RFFT3D._call(
         name, (input, fft_length), {"Tcomplex": Tcomplex}, fast_path_error
     )

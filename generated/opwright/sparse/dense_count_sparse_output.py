@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -199,8 +199,8 @@ def dense_count_sparse_output(
         raise DenseCountSparseOutput._unknown(_unknown)
     fast_path_error = None
     _result: DenseCountSparseOutputOutputs[UOutputType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = DenseCountSparseOutputOutputs._make(
                 execute(
                     context[CURRENT],
@@ -217,8 +217,8 @@ def dense_count_sparse_output(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DenseCountSparseOutput._call(
         name,
         (values, weights),

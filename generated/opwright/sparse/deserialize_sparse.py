@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -129,8 +129,8 @@ def deserialize_sparse(
         raise DeserializeSparse._unknown(_unknown)
     fast_path_error = None
     _result: DeserializeSparseOutputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = DeserializeSparseOutputs._make(
                 execute(
                     context[CURRENT],
@@ -142,8 +142,8 @@ def deserialize_sparse(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DeserializeSparse._call(
         name, (serialized_sparse,), {"dtype": dtype}, fast_path_error
     )

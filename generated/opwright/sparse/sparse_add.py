@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -161,8 +161,8 @@ def sparse_add(
         raise SparseAdd._unknown(_unknown)
     fast_path_error = None
     _result: SparseAddOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseAddOutputs._make(
                 execute(
                     context[CURRENT],
@@ -178,8 +178,8 @@ def sparse_add(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseAdd._call(
         name,
         (a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -136,8 +136,8 @@ def sparse_add_grad(
         raise SparseAddGrad._unknown(_unknown)
     fast_path_error = None
     _result: SparseAddGradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseAddGradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -150,8 +150,8 @@ def sparse_add_grad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseAddGrad._call(
         name,
         (backprop_val_grad, a_indices, b_indices, sum_indices),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -174,8 +174,8 @@ def sparse_bincount(
         raise SparseBincount._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseBincount",
@@ -186,11 +186,11 @@ def sparse_bincount(
                 size,
                 weights,
                 "binary_output",
-                flags[binary_output],
+                False if binary_output is False else flags[binary_output],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseBincount._call(
         name,
         (indices, values, dense_shape, size, weights),

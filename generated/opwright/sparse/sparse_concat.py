@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -141,8 +141,8 @@ def sparse_concat(
         raise SparseConcat._unknown(_unknown)
     fast_path_error = None
     _result: SparseConcatOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseConcatOutputs._make(
                 execute(
                     context[CURRENT],
@@ -156,8 +156,8 @@ def sparse_concat(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseConcat._call(
         name, (indices, values, shapes), {"concat_dim": concat_dim}, fast_path_error
     )

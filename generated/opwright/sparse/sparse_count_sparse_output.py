@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -209,8 +209,8 @@ def sparse_count_sparse_output(
         raise SparseCountSparseOutput._unknown(_unknown)
     fast_path_error = None
     _result: SparseCountSparseOutputOutputs[UOutputType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseCountSparseOutputOutputs._make(
                 execute(
                     context[CURRENT],
@@ -229,8 +229,8 @@ def sparse_count_sparse_output(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseCountSparseOutput._call(
         name,
         (indices, values, dense_shape, weights),

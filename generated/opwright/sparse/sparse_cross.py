@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -184,8 +184,8 @@ def sparse_cross(
         raise SparseCross._unknown(_unknown)
     fast_path_error = None
     _result: SparseCrossOutputs[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseCrossOutputs._make(
                 execute(
                     context[CURRENT],
@@ -208,8 +208,8 @@ def sparse_cross(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseCross._call(
         name,
         (indices, values, shapes, dense_inputs),

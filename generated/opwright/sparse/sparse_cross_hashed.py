@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -154,8 +154,8 @@ def sparse_cross_hashed(
         raise SparseCrossHashed._unknown(_unknown)
     fast_path_error = None
     _result: SparseCrossHashedOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseCrossHashedOutputs._make(
                 execute(
                     context[CURRENT],
@@ -171,8 +171,8 @@ def sparse_cross_hashed(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseCrossHashed._call(
         name,
         (indices, values, shapes, dense_inputs, num_buckets, strong_hash, salt),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -141,8 +141,8 @@ def sparse_cross_v2(
         raise SparseCrossV2._unknown(_unknown)
     fast_path_error = None
     _result: SparseCrossV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseCrossV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -156,8 +156,8 @@ def sparse_cross_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseCrossV2._call(
         name, (indices, values, shapes, dense_inputs, sep), {}, fast_path_error
     )

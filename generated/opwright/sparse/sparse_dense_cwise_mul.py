@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -124,8 +124,8 @@ def sparse_dense_cwise_mul(
         raise SparseDenseCwiseMul._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseDenseCwiseMul",
@@ -136,8 +136,8 @@ def sparse_dense_cwise_mul(
                 dense,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseDenseCwiseMul._call(
         name, (sp_indices, sp_values, sp_shape, dense), {}, fast_path_error
     )

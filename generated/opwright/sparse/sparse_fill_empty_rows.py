@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -154,8 +154,8 @@ def sparse_fill_empty_rows(
         raise SparseFillEmptyRows._unknown(_unknown)
     fast_path_error = None
     _result: SparseFillEmptyRowsOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseFillEmptyRowsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -168,8 +168,8 @@ def sparse_fill_empty_rows(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseFillEmptyRows._call(
         name, (indices, values, dense_shape, default_value), {}, fast_path_error
     )

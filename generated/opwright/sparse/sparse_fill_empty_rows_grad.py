@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -121,8 +121,8 @@ def sparse_fill_empty_rows_grad(
         raise SparseFillEmptyRowsGrad._unknown(_unknown)
     fast_path_error = None
     _result: SparseFillEmptyRowsGradOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseFillEmptyRowsGradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -133,8 +133,8 @@ def sparse_fill_empty_rows_grad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseFillEmptyRowsGrad._call(
         name, (reverse_index_map, grad_values), {}, fast_path_error
     )

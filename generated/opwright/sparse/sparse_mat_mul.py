@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -185,8 +185,8 @@ def sparse_mat_mul(
         raise SparseMatMul._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseMatMul",
@@ -194,17 +194,17 @@ def sparse_mat_mul(
                 a,
                 b,
                 "transpose_a",
-                flags[transpose_a],
+                False if transpose_a is False else flags[transpose_a],
                 "transpose_b",
-                flags[transpose_b],
+                False if transpose_b is False else flags[transpose_b],
                 "a_is_sparse",
-                flags[a_is_sparse],
+                False if a_is_sparse is False else flags[a_is_sparse],
                 "b_is_sparse",
-                flags[b_is_sparse],
+                False if b_is_sparse is False else flags[b_is_sparse],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseMatMul._call(
         name,
         (a, b),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -164,8 +164,8 @@ def sparse_reduce_max(
         raise SparseReduceMax._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseReduceMax",
@@ -175,11 +175,11 @@ def sparse_reduce_max(
                 input_shape,
                 reduction_axes,
                 "keep_dims",
-                flags[keep_dims],
+                False if keep_dims is False else flags[keep_dims],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseReduceMax._call(
         name,
         (input_indices, input_values, input_shape, reduction_axes),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -126,8 +126,8 @@ def sparse_reorder(
         raise SparseReorder._unknown(_unknown)
     fast_path_error = None
     _result: SparseReorderOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseReorderOutputs._make(
                 execute(
                     context[CURRENT],
@@ -139,8 +139,8 @@ def sparse_reorder(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseReorder._call(
         name, (input_indices, input_values, input_shape), {}, fast_path_error
     )

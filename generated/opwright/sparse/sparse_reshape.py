@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -114,8 +114,8 @@ def sparse_reshape(
         raise SparseReshape._unknown(_unknown)
     fast_path_error = None
     _result: SparseReshapeOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseReshapeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -127,8 +127,8 @@ def sparse_reshape(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseReshape._call(
         name, (input_indices, input_shape, new_shape), {}, fast_path_error
     )

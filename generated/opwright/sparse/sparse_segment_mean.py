@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -165,8 +165,8 @@ def sparse_segment_mean(
         raise SparseSegmentMean._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentMean",
@@ -175,11 +175,11 @@ def sparse_segment_mean(
                 indices,
                 segment_ids,
                 "sparse_gradient",
-                flags[sparse_gradient],
+                False if sparse_gradient is False else flags[sparse_gradient],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSegmentMean._call(
         name,
         (data, indices, segment_ids),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -131,8 +131,8 @@ def sparse_segment_sum_grad(
         raise SparseSegmentSumGrad._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentSumGrad",
@@ -143,8 +143,8 @@ def sparse_segment_sum_grad(
                 output_dim0,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSegmentSumGrad._call(
         name, (grad, indices, segment_ids, output_dim0), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -146,8 +146,8 @@ def sparse_segment_sum_grad_v2(
         raise SparseSegmentSumGradV2._unknown(_unknown)
     fast_path_error = None
     _result: SparseSegmentSumGradV2Outputs[U, Uidx]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseSegmentSumGradV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -160,8 +160,8 @@ def sparse_segment_sum_grad_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSegmentSumGradV2._call(
         name, (grad, indices, segment_ids, dense_output_dim0), {}, fast_path_error
     )

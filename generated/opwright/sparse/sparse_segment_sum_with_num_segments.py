@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -168,8 +168,8 @@ def sparse_segment_sum_with_num_segments(
         raise SparseSegmentSumWithNumSegments._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentSumWithNumSegments",
@@ -179,11 +179,11 @@ def sparse_segment_sum_with_num_segments(
                 segment_ids,
                 num_segments,
                 "sparse_gradient",
-                flags[sparse_gradient],
+                False if sparse_gradient is False else flags[sparse_gradient],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSegmentSumWithNumSegments._call(
         name,
         (data, indices, segment_ids, num_segments),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -139,8 +139,8 @@ def sparse_slice(
         raise SparseSlice._unknown(_unknown)
     fast_path_error = None
     _result: SparseSliceOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseSliceOutputs._make(
                 execute(
                     context[CURRENT],
@@ -154,8 +154,8 @@ def sparse_slice(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSlice._call(
         name, (indices, values, shape, start, size), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -147,8 +147,8 @@ def sparse_sparse_minimum(
         raise SparseSparseMinimum._unknown(_unknown)
     fast_path_error = None
     _result: SparseSparseMinimumOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseSparseMinimumOutputs._make(
                 execute(
                     context[CURRENT],
@@ -163,8 +163,8 @@ def sparse_sparse_minimum(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSparseMinimum._call(
         name,
         (a_indices, a_values, a_shape, b_indices, b_values, b_shape),

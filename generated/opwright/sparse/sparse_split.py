@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -143,8 +143,8 @@ def sparse_split(
         raise SparseSplit._unknown(_unknown)
     fast_path_error = None
     _result: SparseSplitOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseSplitOutputs._make(
                 execute(
                     context[CURRENT],
@@ -159,8 +159,8 @@ def sparse_split(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseSplit._call(
         name,
         (split_dim, indices, values, shape),

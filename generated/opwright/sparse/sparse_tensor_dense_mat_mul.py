@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -177,8 +177,8 @@ def sparse_tensor_dense_mat_mul(
         raise SparseTensorDenseMatMul._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseTensorDenseMatMul",
@@ -188,13 +188,13 @@ def sparse_tensor_dense_mat_mul(
                 a_shape,
                 b,
                 "adjoint_a",
-                flags[adjoint_a],
+                False if adjoint_a is False else flags[adjoint_a],
                 "adjoint_b",
-                flags[adjoint_b],
+                False if adjoint_b is False else flags[adjoint_b],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseTensorDenseMatMul._call(
         name,
         (a_indices, a_values, a_shape, b),

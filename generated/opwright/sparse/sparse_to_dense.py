@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -167,8 +167,8 @@ def sparse_to_dense(
         raise SparseToDense._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseToDense",
@@ -178,11 +178,11 @@ def sparse_to_dense(
                 sparse_values,
                 default_value,
                 "validate_indices",
-                flags[validate_indices],
+                True if validate_indices is True else flags[validate_indices],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseToDense._call(
         name,
         (sparse_indices, output_shape, sparse_values, default_value),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -185,8 +185,8 @@ def take_many_sparse_from_tensors_map(
         raise TakeManySparseFromTensorsMap._unknown(_unknown)
     fast_path_error = None
     _result: TakeManySparseFromTensorsMapOutputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TakeManySparseFromTensorsMapOutputs._make(
                 execute(
                     context[CURRENT],
@@ -202,8 +202,8 @@ def take_many_sparse_from_tensors_map(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TakeManySparseFromTensorsMap._call(
         name,
         (sparse_handles,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -155,8 +155,8 @@ def reduce_join(
         raise ReduceJoin._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ReduceJoin",
@@ -164,13 +164,13 @@ def reduce_join(
                 inputs,
                 reduction_indices,
                 "keep_dims",
-                flags[keep_dims],
+                False if keep_dims is False else flags[keep_dims],
                 "separator",
                 separator,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReduceJoin._call(
         name,
         (inputs, reduction_indices),

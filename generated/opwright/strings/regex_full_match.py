@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -91,11 +91,11 @@ def regex_full_match(
         raise RegexFullMatch._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "RegexFullMatch", name, input, pattern)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RegexFullMatch._call(name, (input, pattern), {}, fast_path_error)
     return _result

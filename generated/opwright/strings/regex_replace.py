@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -144,8 +144,8 @@ def regex_replace(
         raise RegexReplace._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RegexReplace",
@@ -154,11 +154,11 @@ def regex_replace(
                 pattern,
                 rewrite,
                 "replace_global",
-                flags[replace_global],
+                True if replace_global is True else flags[replace_global],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RegexReplace._call(
         name,
         (input, pattern, rewrite),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -96,8 +96,8 @@ def static_regex_full_match(
         raise StaticRegexFullMatch._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StaticRegexFullMatch",
@@ -107,8 +107,8 @@ def static_regex_full_match(
                 pattern,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StaticRegexFullMatch._call(
         name, (input,), {"pattern": pattern}, fast_path_error
     )

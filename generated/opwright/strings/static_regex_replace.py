@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -150,8 +150,8 @@ def static_regex_replace(
         raise StaticRegexReplace._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StaticRegexReplace",
@@ -162,11 +162,11 @@ def static_regex_replace(
                 "rewrite",
                 rewrite,
                 "replace_global",
-                flags[replace_global],
+                True if replace_global is True else flags[replace_global],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StaticRegexReplace._call(
         name,
         (input,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -173,8 +173,8 @@ def string_n_grams(
         raise StringNGrams._unknown(_unknown)
     fast_path_error = None
     _result: StringNGramsOutputs[Usplits]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = StringNGramsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -197,8 +197,8 @@ def string_n_grams(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StringNGrams._call(
         name,
         (data, data_splits),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -146,8 +146,8 @@ def string_split(
         raise StringSplit._unknown(_unknown)
     fast_path_error = None
     _result: StringSplitOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = StringSplitOutputs._make(
                 execute(
                     context[CURRENT],
@@ -156,12 +156,12 @@ def string_split(
                     input,
                     delimiter,
                     "skip_empty",
-                    flags[skip_empty],
+                    True if skip_empty is True else flags[skip_empty],
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StringSplit._call(
         name, (input, delimiter), {"skip_empty": skip_empty}, fast_path_error
     )

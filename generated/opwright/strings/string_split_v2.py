@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -144,8 +144,8 @@ def string_split_v2(
         raise StringSplitV2._unknown(_unknown)
     fast_path_error = None
     _result: StringSplitV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = StringSplitV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -158,8 +158,8 @@ def string_split_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StringSplitV2._call(
         name, (input, sep), {"maxsplit": maxsplit}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -98,8 +98,8 @@ def string_to_hash_bucket(
         raise StringToHashBucket._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StringToHashBucket",
@@ -109,8 +109,8 @@ def string_to_hash_bucket(
                 num_buckets,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StringToHashBucket._call(
         name, (string_tensor,), {"num_buckets": num_buckets}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -96,8 +96,8 @@ def string_to_hash_bucket_fast(
         raise StringToHashBucketFast._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StringToHashBucketFast",
@@ -107,8 +107,8 @@ def string_to_hash_bucket_fast(
                 num_buckets,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StringToHashBucketFast._call(
         name, (input,), {"num_buckets": num_buckets}, fast_path_error
     )

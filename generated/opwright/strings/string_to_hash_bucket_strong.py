@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -105,8 +105,8 @@ def string_to_hash_bucket_strong(
         raise StringToHashBucketStrong._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt64]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StringToHashBucketStrong",
@@ -118,8 +118,8 @@ def string_to_hash_bucket_strong(
                 key,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StringToHashBucketStrong._call(
         name, (input,), {"num_buckets": num_buckets, "key": key}, fast_path_error
     )

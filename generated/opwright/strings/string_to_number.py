@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TFloat32,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -163,8 +163,8 @@ def string_to_number(
         raise StringToNumber._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StringToNumber",
@@ -174,8 +174,8 @@ def string_to_number(
                 as_dtype(out_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StringToNumber._call(
         name, (string_tensor,), {"out_type": out_type}, fast_path_error
     )

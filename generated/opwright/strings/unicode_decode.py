@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -250,8 +250,8 @@ def unicode_decode(
         raise UnicodeDecode._unknown(_unknown)
     fast_path_error = None
     _result: UnicodeDecodeOutputs[Usplits]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = UnicodeDecodeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -265,14 +265,18 @@ def unicode_decode(
                     "replacement_char",
                     replacement_char,
                     "replace_control_characters",
-                    flags[replace_control_characters],
+                    (
+                        False
+                        if replace_control_characters is False
+                        else flags[replace_control_characters]
+                    ),
                     "Tsplits",
                     as_dtype(Tsplits),
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UnicodeDecode._call(
         name,
         (input,),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -81,11 +81,11 @@ def unicode_script(
         raise UnicodeScript._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "UnicodeScript", name, input)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UnicodeScript._call(name, (input,), {}, fast_path_error)
     return _result

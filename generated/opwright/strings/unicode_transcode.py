@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -178,8 +178,8 @@ def unicode_transcode(
         raise UnicodeTranscode._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UnicodeTranscode",
@@ -194,11 +194,15 @@ def unicode_transcode(
                 "replacement_char",
                 replacement_char,
                 "replace_control_characters",
-                flags[replace_control_characters],
+                (
+                    False
+                    if replace_control_characters is False
+                    else flags[replace_control_characters]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UnicodeTranscode._call(
         name,
         (input,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -117,15 +117,15 @@ def create_summary_db_writer(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `CreateSummaryDbWriter.create` in
-    the current scope.
+    """`CreateSummaryDbWriter.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise CreateSummaryDbWriter._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CreateSummaryDbWriter",
@@ -137,8 +137,8 @@ def create_summary_db_writer(
                 user_name,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CreateSummaryDbWriter._call(
         name,
         (writer, db_uri, experiment_name, run_name, user_name),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,15 +119,15 @@ def create_summary_file_writer(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `CreateSummaryFileWriter.create` in
-    the current scope.
+    """`CreateSummaryFileWriter.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise CreateSummaryFileWriter._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CreateSummaryFileWriter",
@@ -139,8 +139,8 @@ def create_summary_file_writer(
                 filename_suffix,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CreateSummaryFileWriter._call(
         name,
         (writer, logdir, max_queue, flush_millis, filename_suffix),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -163,8 +163,8 @@ def image_summary(
         raise ImageSummary._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ImageSummary",
@@ -177,8 +177,8 @@ def image_summary(
                 bad_color,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ImageSummary._call(
         name,
         (tag, tensor),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -115,8 +115,8 @@ def tensor_summary_v2(
         raise TensorSummaryV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorSummaryV2",
@@ -126,8 +126,8 @@ def tensor_summary_v2(
                 serialized_summary_metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorSummaryV2._call(
         name, (tag, tensor, serialized_summary_metadata), {}, fast_path_error
     )

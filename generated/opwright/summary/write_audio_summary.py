@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -154,15 +154,15 @@ def write_audio_summary(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `WriteAudioSummary.create` in the
-    current scope, with WriteAudioSummary.Options as keywords.
+    """`WriteAudioSummary.create` in the current scope, with
+    WriteAudioSummary.Options as keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise WriteAudioSummary._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "WriteAudioSummary",
@@ -176,8 +176,8 @@ def write_audio_summary(
                 max_outputs,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = WriteAudioSummary._call(
         name,
         (writer, step, tag, tensor, sample_rate),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,15 +119,15 @@ def write_histogram_summary(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `WriteHistogramSummary.create` in
-    the current scope.
+    """`WriteHistogramSummary.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise WriteHistogramSummary._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "WriteHistogramSummary",
@@ -138,8 +138,8 @@ def write_histogram_summary(
                 values,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = WriteHistogramSummary._call(
         name, (writer, step, tag, values), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -164,15 +164,15 @@ def write_image_summary(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `WriteImageSummary.create` in the
-    current scope, with WriteImageSummary.Options as keywords.
+    """`WriteImageSummary.create` in the current scope, with
+    WriteImageSummary.Options as keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise WriteImageSummary._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "WriteImageSummary",
@@ -186,8 +186,8 @@ def write_image_summary(
                 max_images,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = WriteImageSummary._call(
         name,
         (writer, step, tag, tensor, bad_color),

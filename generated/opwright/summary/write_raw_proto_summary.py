@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -98,21 +98,21 @@ def write_raw_proto_summary(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `WriteRawProtoSummary.create` in the
-    current scope.
+    """`WriteRawProtoSummary.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise WriteRawProtoSummary._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "WriteRawProtoSummary", name, writer, step, tensor
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = WriteRawProtoSummary._call(
         name, (writer, step, tensor), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -118,21 +118,21 @@ def write_scalar_summary(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `WriteScalarSummary.create` in the
-    current scope.
+    """`WriteScalarSummary.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise WriteScalarSummary._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "WriteScalarSummary", name, writer, step, tag, value
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = WriteScalarSummary._call(
         name, (writer, step, tag, value), {}, fast_path_error
     )

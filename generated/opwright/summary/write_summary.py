@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -123,15 +123,15 @@ def write_summary(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `WriteSummary.create` in the current
-    scope.
+    """`WriteSummary.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise WriteSummary._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "WriteSummary",
@@ -143,8 +143,8 @@ def write_summary(
                 summary_metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = WriteSummary._call(
         name, (writer, step, tensor, tag, summary_metadata), {}, fast_path_error
     )

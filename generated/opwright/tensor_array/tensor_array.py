@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -203,8 +203,8 @@ def tensor_array(
         raise TensorArray._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorArray",
@@ -213,17 +213,17 @@ def tensor_array(
                 "dtype",
                 as_dtype(dtype),
                 "dynamic_size",
-                flags[dynamic_size],
+                False if dynamic_size is False else flags[dynamic_size],
                 "clear_after_read",
-                flags[clear_after_read],
+                True if clear_after_read is True else flags[clear_after_read],
                 "tensor_array_name",
                 tensor_array_name,
                 "element_shape",
                 as_shape(element_shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorArray._call(
         name,
         (size,),

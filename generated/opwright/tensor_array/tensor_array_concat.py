@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -181,8 +181,8 @@ def tensor_array_concat(
         raise TensorArrayConcat._unknown(_unknown)
     fast_path_error = None
     _result: TensorArrayConcatOutputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TensorArrayConcatOutputs._make(
                 execute(
                     context[CURRENT],
@@ -197,8 +197,8 @@ def tensor_array_concat(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorArrayConcat._call(
         name,
         (handle, flow_in),

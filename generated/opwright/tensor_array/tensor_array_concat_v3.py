@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -177,8 +177,8 @@ def tensor_array_concat_v3(
         raise TensorArrayConcatV3._unknown(_unknown)
     fast_path_error = None
     _result: TensorArrayConcatV3Outputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TensorArrayConcatV3Outputs._make(
                 execute(
                     context[CURRENT],
@@ -193,8 +193,8 @@ def tensor_array_concat_v3(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorArrayConcatV3._call(
         name,
         (handle, flow_in),

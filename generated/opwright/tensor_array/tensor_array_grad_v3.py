@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -122,8 +122,8 @@ def tensor_array_grad_v3(
         raise TensorArrayGradV3._unknown(_unknown)
     fast_path_error = None
     _result: TensorArrayGradV3Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TensorArrayGradV3Outputs._make(
                 execute(
                     context[CURRENT],
@@ -136,8 +136,8 @@ def tensor_array_grad_v3(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorArrayGradV3._call(
         name, (handle, flow_in), {"source": source}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -137,8 +137,8 @@ def tensor_array_grad_with_shape(
         raise TensorArrayGradWithShape._unknown(_unknown)
     fast_path_error = None
     _result: TensorArrayGradWithShapeOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TensorArrayGradWithShapeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -152,8 +152,8 @@ def tensor_array_grad_with_shape(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorArrayGradWithShape._call(
         name, (handle, flow_in, shape_to_prepend), {"source": source}, fast_path_error
     )

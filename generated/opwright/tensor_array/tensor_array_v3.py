@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -220,8 +220,8 @@ def tensor_array_v3(
         raise TensorArrayV3._unknown(_unknown)
     fast_path_error = None
     _result: TensorArrayV3Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TensorArrayV3Outputs._make(
                 execute(
                     context[CURRENT],
@@ -233,18 +233,22 @@ def tensor_array_v3(
                     "element_shape",
                     as_shape(element_shape),
                     "dynamic_size",
-                    flags[dynamic_size],
+                    False if dynamic_size is False else flags[dynamic_size],
                     "clear_after_read",
-                    flags[clear_after_read],
+                    True if clear_after_read is True else flags[clear_after_read],
                     "identical_element_shapes",
-                    flags[identical_element_shapes],
+                    (
+                        False
+                        if identical_element_shapes is False
+                        else flags[identical_element_shapes]
+                    ),
                     "tensor_array_name",
                     tensor_array_name,
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorArrayV3._call(
         name,
         (size,),

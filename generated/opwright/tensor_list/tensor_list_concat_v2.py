@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -142,8 +142,8 @@ def tensor_list_concat_v2(
         raise TensorListConcatV2._unknown(_unknown)
     fast_path_error = None
     _result: TensorListConcatV2Outputs[UElementDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TensorListConcatV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -157,8 +157,8 @@ def tensor_list_concat_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorListConcatV2._call(
         name,
         (input_handle, element_shape, leading_dims),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -113,8 +113,8 @@ def tensor_list_element_shape(
         raise TensorListElementShape._unknown(_unknown)
     fast_path_error = None
     _result: Output[UShapeType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorListElementShape",
@@ -124,8 +124,8 @@ def tensor_list_element_shape(
                 as_dtype(shape_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorListElementShape._call(
         name, (input_handle,), {"shape_type": shape_type}, fast_path_error
     )

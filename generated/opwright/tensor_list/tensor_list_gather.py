@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -127,8 +127,8 @@ def tensor_list_gather(
         raise TensorListGather._unknown(_unknown)
     fast_path_error = None
     _result: Output[UElementDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorListGather",
@@ -140,8 +140,8 @@ def tensor_list_gather(
                 as_dtype(element_dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorListGather._call(
         name,
         (input_handle, indices, element_shape),

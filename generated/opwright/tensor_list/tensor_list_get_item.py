@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -132,8 +132,8 @@ def tensor_list_get_item(
         raise TensorListGetItem._unknown(_unknown)
     fast_path_error = None
     _result: Output[UElementDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorListGetItem",
@@ -145,8 +145,8 @@ def tensor_list_get_item(
                 as_dtype(element_dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorListGetItem._call(
         name,
         (input_handle, index, element_shape),

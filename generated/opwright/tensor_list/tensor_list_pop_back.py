@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -132,8 +132,8 @@ def tensor_list_pop_back(
         raise TensorListPopBack._unknown(_unknown)
     fast_path_error = None
     _result: TensorListPopBackOutputs[UElementDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TensorListPopBackOutputs._make(
                 execute(
                     context[CURRENT],
@@ -146,8 +146,8 @@ def tensor_list_pop_back(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorListPopBack._call(
         name,
         (input_handle, element_shape),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -120,8 +120,8 @@ def tensor_list_scatter_into_existing_list(
         raise TensorListScatterIntoExistingList._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorListScatterIntoExistingList",
@@ -131,8 +131,8 @@ def tensor_list_scatter_into_existing_list(
                 indices,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorListScatterIntoExistingList._call(
         name, (input_handle, tensor, indices), {}, fast_path_error
     )

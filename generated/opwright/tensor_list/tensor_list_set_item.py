@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -161,8 +161,8 @@ def tensor_list_set_item(
         raise TensorListSetItem._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorListSetItem",
@@ -171,11 +171,15 @@ def tensor_list_set_item(
                 index,
                 item,
                 "resize_if_index_out_of_bounds",
-                flags[resize_if_index_out_of_bounds],
+                (
+                    False
+                    if resize_if_index_out_of_bounds is False
+                    else flags[resize_if_index_out_of_bounds]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorListSetItem._call(
         name,
         (input_handle, index, item),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,8 +119,8 @@ def tensor_map_lookup(
         raise TensorMapLookup._unknown(_unknown)
     fast_path_error = None
     _result: Output[UValueDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorMapLookup",
@@ -131,8 +131,8 @@ def tensor_map_lookup(
                 as_dtype(value_dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorMapLookup._call(
         name, (input_handle, key), {"value_dtype": value_dtype}, fast_path_error
     )

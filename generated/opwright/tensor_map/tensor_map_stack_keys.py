@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -111,8 +111,8 @@ def tensor_map_stack_keys(
         raise TensorMapStackKeys._unknown(_unknown)
     fast_path_error = None
     _result: Output[UKeyDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TensorMapStackKeys",
@@ -122,8 +122,8 @@ def tensor_map_stack_keys(
                 as_dtype(key_dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TensorMapStackKeys._call(
         name, (input_handle,), {"key_dtype": key_dtype}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -108,8 +108,8 @@ def compute_dedup_data_size(
         raise ComputeDedupDataSize._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ComputeDedupDataSize",
@@ -118,7 +118,7 @@ def compute_dedup_data_size(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ComputeDedupDataSize._call(name, (), {"config": config}, fast_path_error)
     return _result

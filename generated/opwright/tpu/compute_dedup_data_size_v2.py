@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -147,8 +147,8 @@ def compute_dedup_data_size_v2(
         raise ComputeDedupDataSizeV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ComputeDedupDataSizeV2",
@@ -163,8 +163,8 @@ def compute_dedup_data_size_v2(
                 tpu_topology,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ComputeDedupDataSizeV2._call(
         name,
         (),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -111,8 +111,8 @@ def compute_dedup_data_tuple_mask(
         raise ComputeDedupDataTupleMask._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ComputeDedupDataTupleMask",
@@ -121,8 +121,8 @@ def compute_dedup_data_tuple_mask(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ComputeDedupDataTupleMask._call(
         name, (), {"config": config}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -126,18 +126,18 @@ def configure_and_initialize_global_tpu(
         raise ConfigureAndInitializeGlobalTPU._unknown(_unknown)
     fast_path_error = None
     _result: Output[TInt32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ConfigureAndInitializeGlobalTPU",
                 name,
                 "use_tfrt_host_runtime",
-                flags[use_tfrt_host_runtime],
+                True if use_tfrt_host_runtime is True else flags[use_tfrt_host_runtime],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConfigureAndInitializeGlobalTPU._call(
         name, (), {"use_tfrt_host_runtime": use_tfrt_host_runtime}, fast_path_error
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,7 +19,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -231,8 +231,8 @@ def configure_distributed_tpu(
         raise ConfigureDistributedTPU._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ConfigureDistributedTPU",
@@ -244,17 +244,25 @@ def configure_distributed_tpu(
                     tpu_embedding_config, "tensorflow.tpu.TPUEmbeddingConfiguration"
                 ),
                 "is_global_init",
-                flags[is_global_init],
+                False if is_global_init is False else flags[is_global_init],
                 "enable_whole_mesh_compilations",
-                flags[enable_whole_mesh_compilations],
+                (
+                    False
+                    if enable_whole_mesh_compilations is False
+                    else flags[enable_whole_mesh_compilations]
+                ),
                 "compilation_failure_closes_chips",
-                flags[compilation_failure_closes_chips],
+                (
+                    True
+                    if compilation_failure_closes_chips is True
+                    else flags[compilation_failure_closes_chips]
+                ),
                 "tpu_cancellation_closes_chips",
                 tpu_cancellation_closes_chips,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConfigureDistributedTPU._call(
         name,
         (),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -99,15 +99,15 @@ class ConfigureTPUEmbedding(Op):
 def configure_tpu_embedding(
     config: MessageLike, *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ConfigureTPUEmbedding.create` in
-    the current scope.
+    """`ConfigureTPUEmbedding.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ConfigureTPUEmbedding._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ConfigureTPUEmbedding",
@@ -116,7 +116,7 @@ def configure_tpu_embedding(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConfigureTPUEmbedding._call(name, (), {"config": config}, fast_path_error)
     return _result

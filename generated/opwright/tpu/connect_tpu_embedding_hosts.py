@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -86,21 +86,21 @@ def connect_tpu_embedding_hosts(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ConnectTPUEmbeddingHosts.create` in
-    the current scope.
+    """`ConnectTPUEmbeddingHosts.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise ConnectTPUEmbeddingHosts._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ConnectTPUEmbeddingHosts", name, network_configs
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConnectTPUEmbeddingHosts._call(
         name, (network_configs,), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -156,8 +156,8 @@ def convert_to_coo_tensor(
         raise ConvertToCooTensor._unknown(_unknown)
     fast_path_error = None
     _result: ConvertToCooTensorOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ConvertToCooTensorOutputs._make(
                 execute(
                     context[CURRENT],
@@ -173,8 +173,8 @@ def convert_to_coo_tensor(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConvertToCooTensor._call(
         name,
         (indices_or_row_splits, values, weights),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -233,8 +233,8 @@ def convert_to_list_of_sparse_core_coo_tensors(
         raise ConvertToListOfSparseCoreCooTensors._unknown(_unknown)
     fast_path_error = None
     _result: ConvertToListOfSparseCoreCooTensorsOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ConvertToListOfSparseCoreCooTensorsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -262,8 +262,8 @@ def convert_to_list_of_sparse_core_coo_tensors(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConvertToListOfSparseCoreCooTensors._call(
         name,
         (indices_or_row_splits, values, weights),

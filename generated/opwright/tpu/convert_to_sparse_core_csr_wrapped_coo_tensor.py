@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -273,8 +273,8 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
         raise ConvertToSparseCoreCsrWrappedCooTensor._unknown(_unknown)
     fast_path_error = None
     _result: ConvertToSparseCoreCsrWrappedCooTensorOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = ConvertToSparseCoreCsrWrappedCooTensorOutputs._make(
                 execute(
                     context[CURRENT],
@@ -304,8 +304,8 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConvertToSparseCoreCsrWrappedCooTensor._call(
         name,
         (

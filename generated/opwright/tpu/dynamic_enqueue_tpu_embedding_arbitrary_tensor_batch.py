@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -221,16 +221,16 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope,
-    with DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords.
+    """`DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope,
+    with DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the
+    operation in a graph, None eagerly.
     """
     if _unknown:
         raise DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
@@ -244,8 +244,8 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
                 combiners,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -258,16 +258,16 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `DynamicEnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope,
-    with DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords.
+    """`DynamicEnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope,
+    with DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords: the
+    operation in a graph, None eagerly.
     """
     if _unknown:
         raise DynamicEnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
@@ -287,8 +287,8 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
                 num_features,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DynamicEnqueueTPUEmbeddingRaggedTensorBatch._call(
         name,
         (

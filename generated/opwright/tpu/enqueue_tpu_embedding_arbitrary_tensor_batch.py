@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -219,16 +219,16 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords.
+    """`EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the operation in
+    a graph, None eagerly.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingArbitraryTensorBatch",
@@ -243,8 +243,8 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
                 combiners,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EnqueueTPUEmbeddingArbitraryTensorBatch._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -161,15 +161,16 @@ def enqueue_tpu_embedding_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `EnqueueTPUEmbeddingBatch.create` in
-    the current scope, with EnqueueTPUEmbeddingBatch.Options as keywords.
+    """`EnqueueTPUEmbeddingBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingBatch.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingBatch._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingBatch",
@@ -182,8 +183,8 @@ def enqueue_tpu_embedding_batch(
                 combiners,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EnqueueTPUEmbeddingBatch._call(
         name,
         (batch, mode_override),

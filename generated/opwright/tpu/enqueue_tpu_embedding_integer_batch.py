@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -156,16 +156,16 @@ def enqueue_tpu_embedding_integer_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingIntegerBatch.Options as keywords.
+    """`EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingIntegerBatch.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingIntegerBatch._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingIntegerBatch",
@@ -176,8 +176,8 @@ def enqueue_tpu_embedding_integer_batch(
                 device_ordinal,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EnqueueTPUEmbeddingIntegerBatch._call(
         name,
         (batch, mode_override),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -261,16 +261,16 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `EnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords.
+    """`EnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingRaggedTensorBatch",
@@ -291,8 +291,8 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
                 num_features,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EnqueueTPUEmbeddingRaggedTensorBatch._call(
         name,
         (sample_splits, embedding_indices, aggregation_weights, mode_override),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -263,16 +263,16 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `EnqueueTPUEmbeddingSparseTensorBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingSparseTensorBatch.Options as keywords.
+    """`EnqueueTPUEmbeddingSparseTensorBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingSparseTensorBatch.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingSparseTensorBatch._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingSparseTensorBatch",
@@ -293,8 +293,8 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
                 num_features,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = EnqueueTPUEmbeddingSparseTensorBatch._call(
         name,
         (sample_indices, embedding_indices, aggregation_weights, mode_override),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TString,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -104,8 +104,8 @@ def execute_tpu_embedding_partitioner(
         raise ExecuteTPUEmbeddingPartitioner._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExecuteTPUEmbeddingPartitioner",
@@ -114,8 +114,8 @@ def execute_tpu_embedding_partitioner(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExecuteTPUEmbeddingPartitioner._call(
         name, (), {"config": config}, fast_path_error
     )

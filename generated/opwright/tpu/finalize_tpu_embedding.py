@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -94,15 +94,15 @@ def finalize_tpu_embedding(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `FinalizeTPUEmbedding.create` in the
-    current scope.
+    """`FinalizeTPUEmbedding.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise FinalizeTPUEmbedding._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "FinalizeTPUEmbedding",
@@ -111,8 +111,8 @@ def finalize_tpu_embedding(
                 memory_config,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FinalizeTPUEmbedding._call(
         name, (common_config, memory_config), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -117,8 +117,8 @@ def finalize_tpu_embedding_v2(
         raise FinalizeTPUEmbeddingV2._unknown(_unknown)
     fast_path_error = None
     _result: FinalizeTPUEmbeddingV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = FinalizeTPUEmbeddingV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -129,8 +129,8 @@ def finalize_tpu_embedding_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = FinalizeTPUEmbeddingV2._call(
         name, (common_config, memory_config), {}, fast_path_error
     )

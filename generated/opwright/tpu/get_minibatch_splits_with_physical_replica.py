@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -224,8 +224,8 @@ def get_minibatch_splits_with_physical_replica(
         raise GetMinibatchSplitsWithPhysicalReplica._unknown(_unknown)
     fast_path_error = None
     _result: GetMinibatchSplitsWithPhysicalReplicaOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = GetMinibatchSplitsWithPhysicalReplicaOutputs._make(
                 execute(
                     context[CURRENT],
@@ -252,8 +252,8 @@ def get_minibatch_splits_with_physical_replica(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GetMinibatchSplitsWithPhysicalReplica._call(
         name,
         (program_key, row_ids, col_ids, gains),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -250,8 +250,8 @@ def get_minibatches_in_csr_with_physical_replica(
         raise GetMinibatchesInCsrWithPhysicalReplica._unknown(_unknown)
     fast_path_error = None
     _result: GetMinibatchesInCsrWithPhysicalReplicaOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = GetMinibatchesInCsrWithPhysicalReplicaOutputs._make(
                 execute(
                     context[CURRENT],
@@ -284,8 +284,8 @@ def get_minibatches_in_csr_with_physical_replica(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GetMinibatchesInCsrWithPhysicalReplica._call(
         name,
         (program_key, row_ids, col_ids, gains, splits, id_counts),

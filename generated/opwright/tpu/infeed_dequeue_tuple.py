@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -111,8 +111,8 @@ def infeed_dequeue_tuple(
         raise InfeedDequeueTuple._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "InfeedDequeueTuple",
@@ -123,8 +123,8 @@ def infeed_dequeue_tuple(
                 as_shapes(shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InfeedDequeueTuple._call(
         name, (), {"dtypes": dtypes, "shapes": shapes}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -160,15 +160,15 @@ def infeed_enqueue(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `InfeedEnqueue.create` in the
-    current scope, with InfeedEnqueue.Options as keywords.
+    """`InfeedEnqueue.create` in the current scope, with InfeedEnqueue.Options as
+    keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise InfeedEnqueue._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "InfeedEnqueue",
@@ -182,8 +182,8 @@ def infeed_enqueue(
                 device_ordinal,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InfeedEnqueue._call(
         name,
         (input,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,16 +116,16 @@ def infeed_enqueue_prelinearized_buffer(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `InfeedEnqueuePrelinearizedBuffer.create` in the current scope, with
-    InfeedEnqueuePrelinearizedBuffer.Options as keywords.
+    """`InfeedEnqueuePrelinearizedBuffer.create` in the current scope, with
+    InfeedEnqueuePrelinearizedBuffer.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise InfeedEnqueuePrelinearizedBuffer._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "InfeedEnqueuePrelinearizedBuffer",
@@ -135,8 +135,8 @@ def infeed_enqueue_prelinearized_buffer(
                 device_ordinal,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InfeedEnqueuePrelinearizedBuffer._call(
         name, (input,), {"device_ordinal": device_ordinal}, fast_path_error
     )

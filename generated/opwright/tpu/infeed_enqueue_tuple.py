@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -155,15 +155,16 @@ def infeed_enqueue_tuple(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `InfeedEnqueueTuple.create` in the
-    current scope, with InfeedEnqueueTuple.Options as keywords.
+    """`InfeedEnqueueTuple.create` in the current scope, with
+    InfeedEnqueueTuple.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise InfeedEnqueueTuple._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "InfeedEnqueueTuple",
@@ -177,8 +178,8 @@ def infeed_enqueue_tuple(
                 device_ordinal,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = InfeedEnqueueTuple._call(
         name,
         (inputs,),

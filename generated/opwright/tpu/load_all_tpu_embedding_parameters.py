@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -200,15 +200,15 @@ def load_all_tpu_embedding_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `LoadAllTPUEmbeddingParameters.create` in the current scope.
+    """`LoadAllTPUEmbeddingParameters.create` in the current scope: the operation in
+    a graph, None eagerly.
     """
     if _unknown:
         raise LoadAllTPUEmbeddingParameters._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadAllTPUEmbeddingParameters",
@@ -229,8 +229,8 @@ def load_all_tpu_embedding_parameters(
                 shard_id,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadAllTPUEmbeddingParameters._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -217,16 +217,16 @@ def load_tpu_embedding_adadelta_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `LoadTPUEmbeddingAdadeltaParameters.create` in the current scope, with
-    LoadTPUEmbeddingAdadeltaParameters.Options as keywords.
+    """`LoadTPUEmbeddingAdadeltaParameters.create` in the current scope, with
+    LoadTPUEmbeddingAdadeltaParameters.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise LoadTPUEmbeddingAdadeltaParameters._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadTPUEmbeddingAdadeltaParameters",
@@ -246,8 +246,8 @@ def load_tpu_embedding_adadelta_parameters(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadTPUEmbeddingAdadeltaParameters._call(
         name,
         (parameters, accumulators, updates),

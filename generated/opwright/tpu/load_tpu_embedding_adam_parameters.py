@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -213,16 +213,16 @@ def load_tpu_embedding_adam_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `LoadTPUEmbeddingADAMParameters.create` in the current scope, with
-    LoadTPUEmbeddingADAMParameters.Options as keywords.
+    """`LoadTPUEmbeddingADAMParameters.create` in the current scope, with
+    LoadTPUEmbeddingADAMParameters.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise LoadTPUEmbeddingADAMParameters._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadTPUEmbeddingADAMParameters",
@@ -242,8 +242,8 @@ def load_tpu_embedding_adam_parameters(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadTPUEmbeddingADAMParameters._call(
         name,
         (parameters, momenta, velocities),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -214,16 +214,16 @@ def load_tpu_embedding_frequency_estimator_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope,
-    with LoadTPUEmbeddingFrequencyEstimatorParameters.Options as keywords.
+    """`LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope,
+    with LoadTPUEmbeddingFrequencyEstimatorParameters.Options as keywords: the
+    operation in a graph, None eagerly.
     """
     if _unknown:
         raise LoadTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadTPUEmbeddingFrequencyEstimatorParameters",
@@ -242,8 +242,8 @@ def load_tpu_embedding_frequency_estimator_parameters(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadTPUEmbeddingFrequencyEstimatorParameters._call(
         name,
         (parameters, last_hit_step),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -216,16 +216,16 @@ def load_tpu_embedding_ftrl_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `LoadTPUEmbeddingFTRLParameters.create` in the current scope, with
-    LoadTPUEmbeddingFTRLParameters.Options as keywords.
+    """`LoadTPUEmbeddingFTRLParameters.create` in the current scope, with
+    LoadTPUEmbeddingFTRLParameters.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise LoadTPUEmbeddingFTRLParameters._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadTPUEmbeddingFTRLParameters",
@@ -245,8 +245,8 @@ def load_tpu_embedding_ftrl_parameters(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadTPUEmbeddingFTRLParameters._call(
         name,
         (parameters, accumulators, linears),

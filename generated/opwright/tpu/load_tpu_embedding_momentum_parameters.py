@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -207,16 +207,16 @@ def load_tpu_embedding_momentum_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `LoadTPUEmbeddingMomentumParameters.create` in the current scope, with
-    LoadTPUEmbeddingMomentumParameters.Options as keywords.
+    """`LoadTPUEmbeddingMomentumParameters.create` in the current scope, with
+    LoadTPUEmbeddingMomentumParameters.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise LoadTPUEmbeddingMomentumParameters._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadTPUEmbeddingMomentumParameters",
@@ -235,8 +235,8 @@ def load_tpu_embedding_momentum_parameters(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadTPUEmbeddingMomentumParameters._call(
         name,
         (parameters, momenta),

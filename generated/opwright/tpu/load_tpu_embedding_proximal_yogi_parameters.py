@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -215,16 +215,16 @@ def load_tpu_embedding_proximal_yogi_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `LoadTPUEmbeddingProximalYogiParameters.create` in the current scope, with
-    LoadTPUEmbeddingProximalYogiParameters.Options as keywords.
+    """`LoadTPUEmbeddingProximalYogiParameters.create` in the current scope, with
+    LoadTPUEmbeddingProximalYogiParameters.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise LoadTPUEmbeddingProximalYogiParameters._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "LoadTPUEmbeddingProximalYogiParameters",
@@ -244,8 +244,8 @@ def load_tpu_embedding_proximal_yogi_parameters(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = LoadTPUEmbeddingProximalYogiParameters._call(
         name,
         (parameters, v, m),

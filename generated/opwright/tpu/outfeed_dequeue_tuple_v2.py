@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -123,8 +123,8 @@ def outfeed_dequeue_tuple_v2(
         raise OutfeedDequeueTupleV2._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "OutfeedDequeueTupleV2",
@@ -136,8 +136,8 @@ def outfeed_dequeue_tuple_v2(
                 as_shapes(shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OutfeedDequeueTupleV2._call(
         name, (device_ordinal,), {"dtypes": dtypes, "shapes": shapes}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -122,8 +122,8 @@ def outfeed_dequeue_v2(
         raise OutfeedDequeueV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "OutfeedDequeueV2",
@@ -135,8 +135,8 @@ def outfeed_dequeue_v2(
                 as_shape(shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OutfeedDequeueV2._call(
         name, (device_ordinal,), {"dtype": dtype, "shape": shape}, fast_path_error
     )

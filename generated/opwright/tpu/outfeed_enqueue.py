@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -83,18 +83,18 @@ class OutfeedEnqueue(Op):
 def outfeed_enqueue(
     input: AnyOperand[UDtype], *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `OutfeedEnqueue.create` in the
-    current scope.
+    """`OutfeedEnqueue.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise OutfeedEnqueue._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "OutfeedEnqueue", name, input)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OutfeedEnqueue._call(name, (input,), {}, fast_path_error)
     return _result

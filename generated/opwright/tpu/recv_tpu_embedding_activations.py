@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -120,8 +120,8 @@ def recv_tpu_embedding_activations(
         raise RecvTPUEmbeddingActivations._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RecvTPUEmbeddingActivations",
@@ -132,8 +132,8 @@ def recv_tpu_embedding_activations(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RecvTPUEmbeddingActivations._call(
         name, (), {"num_outputs": num_outputs, "config": config}, fast_path_error
     )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -213,8 +213,8 @@ def retrieve_all_tpu_embedding_parameters(
         raise RetrieveAllTPUEmbeddingParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveAllTPUEmbeddingParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveAllTPUEmbeddingParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -231,8 +231,8 @@ def retrieve_all_tpu_embedding_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveAllTPUEmbeddingParameters._call(
         name,
         (),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -223,8 +223,8 @@ def retrieve_tpu_embedding_adadelta_parameters(
         raise RetrieveTPUEmbeddingAdadeltaParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingAdadeltaParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveTPUEmbeddingAdadeltaParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -243,8 +243,8 @@ def retrieve_tpu_embedding_adadelta_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingAdadeltaParameters._call(
         name,
         (),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -217,8 +217,8 @@ def retrieve_tpu_embedding_adagrad_parameters(
         raise RetrieveTPUEmbeddingAdagradParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingAdagradParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveTPUEmbeddingAdagradParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -237,8 +237,8 @@ def retrieve_tpu_embedding_adagrad_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingAdagradParameters._call(
         name,
         (),

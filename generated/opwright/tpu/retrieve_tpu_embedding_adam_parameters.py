@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -220,8 +220,8 @@ def retrieve_tpu_embedding_adam_parameters(
         raise RetrieveTPUEmbeddingADAMParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingADAMParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveTPUEmbeddingADAMParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -240,8 +240,8 @@ def retrieve_tpu_embedding_adam_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingADAMParameters._call(
         name,
         (),

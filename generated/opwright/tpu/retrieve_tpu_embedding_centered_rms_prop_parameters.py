@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -229,8 +229,8 @@ def retrieve_tpu_embedding_centered_rms_prop_parameters(
         raise RetrieveTPUEmbeddingCenteredRMSPropParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -249,8 +249,8 @@ def retrieve_tpu_embedding_centered_rms_prop_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingCenteredRMSPropParameters._call(
         name,
         (),

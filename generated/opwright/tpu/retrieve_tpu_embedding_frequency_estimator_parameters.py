@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -222,8 +222,8 @@ def retrieve_tpu_embedding_frequency_estimator_parameters(
         raise RetrieveTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -242,8 +242,8 @@ def retrieve_tpu_embedding_frequency_estimator_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingFrequencyEstimatorParameters._call(
         name,
         (),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -223,8 +223,8 @@ def retrieve_tpu_embedding_ftrl_parameters(
         raise RetrieveTPUEmbeddingFTRLParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingFTRLParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveTPUEmbeddingFTRLParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -243,8 +243,8 @@ def retrieve_tpu_embedding_ftrl_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingFTRLParameters._call(
         name,
         (),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -216,8 +216,8 @@ def retrieve_tpu_embedding_momentum_parameters(
         raise RetrieveTPUEmbeddingMomentumParameters._unknown(_unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingMomentumParametersOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = RetrieveTPUEmbeddingMomentumParametersOutputs._make(
                 execute(
                     context[CURRENT],
@@ -236,8 +236,8 @@ def retrieve_tpu_embedding_momentum_parameters(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingMomentumParameters._call(
         name,
         (),

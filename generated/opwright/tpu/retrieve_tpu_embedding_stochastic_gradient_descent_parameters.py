@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,7 +19,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -204,8 +204,8 @@ def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
         raise RetrieveTPUEmbeddingStochasticGradientDescentParameters._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "RetrieveTPUEmbeddingStochasticGradientDescentParameters",
@@ -222,8 +222,8 @@ def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = RetrieveTPUEmbeddingStochasticGradientDescentParameters._call(
         name,
         (),

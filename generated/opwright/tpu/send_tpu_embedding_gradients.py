@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -127,15 +127,15 @@ def send_tpu_embedding_gradients(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `SendTPUEmbeddingGradients.create`
-    in the current scope.
+    """`SendTPUEmbeddingGradients.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise SendTPUEmbeddingGradients._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SendTPUEmbeddingGradients",
@@ -146,8 +146,8 @@ def send_tpu_embedding_gradients(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SendTPUEmbeddingGradients._call(
         name, (inputs, learning_rates), {"config": config}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -80,11 +80,11 @@ def shutdown_tpu_system(*, name: str | None = None, **_unknown: Never) -> Output
         raise ShutdownTPUSystem._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBool]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "ShutdownTPUSystem", name)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ShutdownTPUSystem._call(name, (), {}, fast_path_error)
     return _result

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -221,8 +221,8 @@ def sort_list_of_sparse_core_coo_tensors(
         raise SortListOfSparseCoreCooTensors._unknown(_unknown)
     fast_path_error = None
     _result: SortListOfSparseCoreCooTensorsOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SortListOfSparseCoreCooTensorsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -252,8 +252,8 @@ def sort_list_of_sparse_core_coo_tensors(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SortListOfSparseCoreCooTensors._call(
         name,
         (row_ids_list, col_ids_list, gains_list),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -224,8 +224,8 @@ def split_dedup_data(
         raise SplitDedupData._unknown(_unknown)
     fast_path_error = None
     _result: SplitDedupDataOutputs[UIntegerType, UFloatType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SplitDedupDataOutputs._make(
                 execute(
                     context[CURRENT],
@@ -243,8 +243,8 @@ def split_dedup_data(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SplitDedupData._call(
         name,
         (input,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -152,15 +152,15 @@ def store_minibatch_statistics_in_fdo(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `StoreMinibatchStatisticsInFdo.create` in the current scope.
+    """`StoreMinibatchStatisticsInFdo.create` in the current scope: the operation in
+    a graph, None eagerly.
     """
     if _unknown:
         raise StoreMinibatchStatisticsInFdo._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "StoreMinibatchStatisticsInFdo",
@@ -182,8 +182,8 @@ def store_minibatch_statistics_in_fdo(
                 mini_batch_splits,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = StoreMinibatchStatisticsInFdo._call(
         name,
         (program_key, max_ids, max_uniques),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -100,14 +100,14 @@ def tpu_annotate_tensors_with_dynamic_shape(
         raise TPUAnnotateTensorsWithDynamicShape._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "TPUAnnotateTensorsWithDynamicShape", name, tensors
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUAnnotateTensorsWithDynamicShape._call(
         name, (tensors,), {}, fast_path_error
     )

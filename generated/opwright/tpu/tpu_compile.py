@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -154,8 +154,8 @@ def tpu_compile(
         raise TPUCompile._unknown(_unknown)
     fast_path_error = None
     _result: TPUCompileOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = TPUCompileOutputs._make(
                 execute(
                     context[CURRENT],
@@ -172,8 +172,8 @@ def tpu_compile(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUCompile._call(
         name,
         (dynamic_shapes, guaranteed_constants),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -80,21 +80,21 @@ class TPUCompileSucceededAssert(Op):
 def tpu_compile_succeeded_assert(
     compilation_status: StringOperand, *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `TPUCompileSucceededAssert.create`
-    in the current scope.
+    """`TPUCompileSucceededAssert.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise TPUCompileSucceededAssert._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "TPUCompileSucceededAssert", name, compilation_status
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUCompileSucceededAssert._call(
         name, (compilation_status,), {}, fast_path_error
     )

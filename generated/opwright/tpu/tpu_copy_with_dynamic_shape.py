@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -110,8 +110,8 @@ def tpu_copy_with_dynamic_shape(
         raise TPUCopyWithDynamicShape._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TPUCopyWithDynamicShape",
@@ -120,8 +120,8 @@ def tpu_copy_with_dynamic_shape(
                 unpadded_sizes,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUCopyWithDynamicShape._call(
         name, (tensors, unpadded_sizes), {}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -137,8 +137,8 @@ def tpu_execute_and_update_variables(
         raise TPUExecuteAndUpdateVariables._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TPUExecuteAndUpdateVariables",
@@ -153,8 +153,8 @@ def tpu_execute_and_update_variables(
                 device_var_updates_indices,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUExecuteAndUpdateVariables._call(
         name,
         (args, key),

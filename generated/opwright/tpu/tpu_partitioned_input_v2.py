@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -146,8 +146,8 @@ def tpu_partitioned_input_v2(
         raise TPUPartitionedInputV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TPUPartitionedInputV2",
@@ -156,11 +156,11 @@ def tpu_partitioned_input_v2(
                 "partition_dims",
                 partition_dims,
                 "is_packed",
-                flags[is_packed],
+                False if is_packed is False else flags[is_packed],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUPartitionedInputV2._call(
         name,
         (inputs,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -281,15 +281,16 @@ def tpu_replicate_metadata(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `TPUReplicateMetadata.create` in the
-    current scope, with TPUReplicateMetadata.Options as keywords.
+    """`TPUReplicateMetadata.create` in the current scope, with
+    TPUReplicateMetadata.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise TPUReplicateMetadata._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TPUReplicateMetadata",
@@ -301,7 +302,7 @@ def tpu_replicate_metadata(
                 "topology",
                 topology,
                 "use_tpu",
-                flags[use_tpu],
+                True if use_tpu is True else flags[use_tpu],
                 "device_assignment",
                 device_assignment,
                 "computation_shape",
@@ -313,17 +314,25 @@ def tpu_replicate_metadata(
                 "step_marker_location",
                 step_marker_location,
                 "allow_soft_placement",
-                flags[allow_soft_placement],
+                False if allow_soft_placement is False else flags[allow_soft_placement],
                 "use_spmd_for_xla_partitioning",
-                flags[use_spmd_for_xla_partitioning],
+                (
+                    False
+                    if use_spmd_for_xla_partitioning is False
+                    else flags[use_spmd_for_xla_partitioning]
+                ),
                 "use_shardy_partitioner",
-                flags[use_shardy_partitioner],
+                (
+                    False
+                    if use_shardy_partitioner is False
+                    else flags[use_shardy_partitioner]
+                ),
                 "tpu_compile_options_proto",
                 tpu_compile_options_proto,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUReplicateMetadata._call(
         name,
         (),

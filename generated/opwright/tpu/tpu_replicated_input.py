@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -166,23 +166,23 @@ def tpu_replicated_input(
         raise TPUReplicatedInput._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TPUReplicatedInput",
                 name,
                 inputs,
                 "is_mirrored_variable",
-                flags[is_mirrored_variable],
+                False if is_mirrored_variable is False else flags[is_mirrored_variable],
                 "index",
                 index,
                 "is_packed",
-                flags[is_packed],
+                False if is_packed is False else flags[is_packed],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUReplicatedInput._call(
         name,
         (inputs,),

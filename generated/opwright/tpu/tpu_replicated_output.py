@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -101,8 +101,8 @@ def tpu_replicated_output(
         raise TPUReplicatedOutput._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[U]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TPUReplicatedOutput",
@@ -112,8 +112,8 @@ def tpu_replicated_output(
                 num_replicas,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUReplicatedOutput._call(
         name, (input,), {"num_replicas": num_replicas}, fast_path_error
     )

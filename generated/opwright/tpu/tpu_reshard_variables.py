@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -107,15 +107,15 @@ def tpu_reshard_variables(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `TPUReshardVariables.create` in the
-    current scope.
+    """`TPUReshardVariables.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise TPUReshardVariables._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "TPUReshardVariables",
@@ -125,8 +125,8 @@ def tpu_reshard_variables(
                 format_state_var,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = TPUReshardVariables._call(
         name, (vars, new_format_key, format_state_var), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -87,15 +87,15 @@ def update_task_id_and_global_core_array(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `UpdateTaskIdAndGlobalCoreArray.create` in the current scope.
+    """`UpdateTaskIdAndGlobalCoreArray.create` in the current scope: the operation in
+    a graph, None eagerly.
     """
     if _unknown:
         raise UpdateTaskIdAndGlobalCoreArray._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "UpdateTaskIdAndGlobalCoreArray",
@@ -103,8 +103,8 @@ def update_task_id_and_global_core_array(
                 tpu_task_id_to_shard_id,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = UpdateTaskIdAndGlobalCoreArray._call(
         name, (tpu_task_id_to_shard_id,), {}, fast_path_error
     )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -138,8 +138,8 @@ def xla_recv_tpu_embedding_activations(
         raise XlaRecvTPUEmbeddingActivations._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaRecvTPUEmbeddingActivations",
@@ -151,8 +151,8 @@ def xla_recv_tpu_embedding_activations(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaRecvTPUEmbeddingActivations._call(
         name,
         (deduplication_data,),

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -168,8 +168,8 @@ def xla_recv_tpu_embedding_activations_v2(
         raise XlaRecvTPUEmbeddingActivationsV2._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaRecvTPUEmbeddingActivationsV2",
@@ -187,8 +187,8 @@ def xla_recv_tpu_embedding_activations_v2(
                 tpu_topology,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaRecvTPUEmbeddingActivationsV2._call(
         name,
         (deduplication_data,),

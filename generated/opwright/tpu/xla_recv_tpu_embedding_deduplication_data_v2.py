@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TVariant,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -152,8 +152,8 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
         raise XlaRecvTPUEmbeddingDeduplicationDataV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaRecvTPUEmbeddingDeduplicationDataV2",
@@ -168,8 +168,8 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
                 tpu_topology,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaRecvTPUEmbeddingDeduplicationDataV2._call(
         name,
         (),

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -139,15 +139,15 @@ def xla_send_tpu_embedding_gradients(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `XlaSendTPUEmbeddingGradients.create` in the current scope.
+    """`XlaSendTPUEmbeddingGradients.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise XlaSendTPUEmbeddingGradients._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSendTPUEmbeddingGradients",
@@ -159,8 +159,8 @@ def xla_send_tpu_embedding_gradients(
                 as_bytes(config, "tensorflow.tpu.TPUEmbeddingConfiguration"),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSendTPUEmbeddingGradients._call(
         name,
         (gradients, learning_rates, deduplication_data),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -154,8 +154,8 @@ def xla_sparse_core_adagrad(
         raise XlaSparseCoreAdagrad._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseCoreAdagradOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseCoreAdagradOutputs._make(
                 execute(
                     context[CURRENT],
@@ -171,8 +171,8 @@ def xla_sparse_core_adagrad(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseCoreAdagrad._call(
         name,
         (indices, gradient, learning_rate, accumulator, embedding_table),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -215,8 +215,8 @@ def xla_sparse_core_adagrad_momentum(
         raise XlaSparseCoreAdagradMomentum._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseCoreAdagradMomentumOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseCoreAdagradMomentumOutputs._make(
                 execute(
                     context[CURRENT],
@@ -241,8 +241,8 @@ def xla_sparse_core_adagrad_momentum(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseCoreAdagradMomentum._call(
         name,
         (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -202,8 +202,8 @@ def xla_sparse_core_adam(
         raise XlaSparseCoreAdam._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseCoreAdamOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseCoreAdamOutputs._make(
                 execute(
                     context[CURRENT],
@@ -225,8 +225,8 @@ def xla_sparse_core_adam(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseCoreAdam._call(
         name,
         (

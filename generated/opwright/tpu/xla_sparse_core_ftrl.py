@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -217,8 +217,8 @@ def xla_sparse_core_ftrl(
         raise XlaSparseCoreFtrl._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseCoreFtrlOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseCoreFtrlOutputs._make(
                 execute(
                     context[CURRENT],
@@ -242,8 +242,8 @@ def xla_sparse_core_ftrl(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseCoreFtrl._call(
         name,
         (

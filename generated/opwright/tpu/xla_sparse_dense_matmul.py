@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -189,8 +189,8 @@ def xla_sparse_dense_matmul(
         raise XlaSparseDenseMatmul._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseDenseMatmulOutputs._make(
                 execute(
                     context[CURRENT],
@@ -210,8 +210,8 @@ def xla_sparse_dense_matmul(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmul._call(
         name,
         (row_ids, col_ids, values, offsets, embedding_table),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -442,8 +442,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
     _result: (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs
     )
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],
@@ -493,8 +493,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._call(
             name,

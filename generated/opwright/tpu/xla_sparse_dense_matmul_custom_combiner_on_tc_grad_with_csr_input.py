@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -336,8 +336,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = (
                 XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs._make(
                     execute(
@@ -375,8 +375,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -353,8 +353,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
         )
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],
@@ -392,8 +392,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._call(
         name,
         (

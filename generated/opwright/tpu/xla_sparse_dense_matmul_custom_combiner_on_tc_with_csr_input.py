@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -291,8 +291,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
         raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs._make(
                 execute(
                     context[CURRENT],
@@ -326,8 +326,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -333,8 +333,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
         raise XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = (
                 XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs._make(
                     execute(
@@ -373,8 +373,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._call(
         name,
         (

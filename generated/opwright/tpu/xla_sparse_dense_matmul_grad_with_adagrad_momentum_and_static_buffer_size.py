@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -360,8 +360,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
         )
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -402,8 +402,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize._call(
         name,
         (

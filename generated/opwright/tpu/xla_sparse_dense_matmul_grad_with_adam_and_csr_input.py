@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -325,8 +325,8 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
         raise XlaSparseDenseMatmulGradWithAdamAndCsrInput._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],
@@ -361,8 +361,8 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulGradWithAdamAndCsrInput._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -251,8 +251,8 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
         raise XlaSparseDenseMatmulGradWithCsrInput._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[U]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulGradWithCsrInput",
@@ -273,8 +273,8 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
                 num_sparsecores_per_device,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulGradWithCsrInput._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -359,8 +359,8 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
         raise XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._unknown(_unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -401,8 +401,8 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -260,8 +260,8 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
         raise XlaSparseDenseMatmulGradWithSgdAndCsrInput._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulGradWithSgdAndCsrInput",
@@ -284,8 +284,8 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
                 num_sparsecores_per_device,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulGradWithSgdAndCsrInput._call(
         name,
         (

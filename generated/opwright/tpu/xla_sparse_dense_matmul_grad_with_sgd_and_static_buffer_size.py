@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -280,8 +280,8 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
         raise XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",
@@ -308,8 +308,8 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
                 num_sparsecores_per_device,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._call(
         name,
         (

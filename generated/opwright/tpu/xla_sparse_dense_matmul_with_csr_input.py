@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -259,8 +259,8 @@ def xla_sparse_dense_matmul_with_csr_input(
         raise XlaSparseDenseMatmulWithCsrInput._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulWithCsrInput",
@@ -285,8 +285,8 @@ def xla_sparse_dense_matmul_with_csr_input(
                 num_sparsecores_per_device,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulWithCsrInput._call(
         name,
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -271,8 +271,8 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
         raise XlaSparseDenseMatmulWithStaticBufferSize._unknown(_unknown)
     fast_path_error = None
     _result: Output[TFloat32]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulWithStaticBufferSize",
@@ -301,8 +301,8 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
                 num_sparsecores_per_device,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseDenseMatmulWithStaticBufferSize._call(
         name,
         (

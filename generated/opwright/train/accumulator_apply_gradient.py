@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -117,15 +117,15 @@ def accumulator_apply_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `AccumulatorApplyGradient.create` in
-    the current scope.
+    """`AccumulatorApplyGradient.create` in the current scope: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise AccumulatorApplyGradient._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AccumulatorApplyGradient",
@@ -135,8 +135,8 @@ def accumulator_apply_gradient(
                 gradient,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AccumulatorApplyGradient._call(
         name, (handle, local_step, gradient), {}, fast_path_error
     )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -134,8 +134,8 @@ def accumulator_take_gradient(
         raise AccumulatorTakeGradient._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AccumulatorTakeGradient",
@@ -146,8 +146,8 @@ def accumulator_take_gradient(
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AccumulatorTakeGradient._call(
         name, (handle, num_required), {"dtype": dtype}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -203,8 +203,8 @@ def apply_adam(
         raise ApplyAdam._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ApplyAdam",
@@ -220,13 +220,13 @@ def apply_adam(
                 epsilon,
                 grad,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "use_nesterov",
-                flags[use_nesterov],
+                False if use_nesterov is False else flags[use_nesterov],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ApplyAdam._call(
         name,
         (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -198,8 +198,8 @@ def apply_ftrl(
         raise ApplyFtrl._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ApplyFtrl",
@@ -213,13 +213,17 @@ def apply_ftrl(
                 l2,
                 lr_power,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "multiply_linear_by_lr",
-                flags[multiply_linear_by_lr],
+                (
+                    False
+                    if multiply_linear_by_lr is False
+                    else flags[multiply_linear_by_lr]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ApplyFtrl._call(
         name,
         (var, accum, linear, grad, lr, l1, l2, lr_power),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -168,8 +168,8 @@ def apply_proximal_gradient_descent(
         raise ApplyProximalGradientDescent._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ApplyProximalGradientDescent",
@@ -180,11 +180,11 @@ def apply_proximal_gradient_descent(
                 l2,
                 delta,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ApplyProximalGradientDescent._call(
         name, (var, alpha, l1, l2, delta), {"use_locking": use_locking}, fast_path_error
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -19,7 +20,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -205,8 +205,8 @@ def conditional_accumulator(
         raise ConditionalAccumulator._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ConditionalAccumulator",
@@ -223,8 +223,8 @@ def conditional_accumulator(
                 reduction_type,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ConditionalAccumulator._call(
         name,
         (),

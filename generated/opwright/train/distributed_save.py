@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -142,15 +142,15 @@ def distributed_save(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DistributedSave.create` in the
-    current scope, with DistributedSave.Options as keywords.
+    """`DistributedSave.create` in the current scope, with DistributedSave.Options as
+    keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise DistributedSave._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DistributedSave",
@@ -162,8 +162,8 @@ def distributed_save(
                 metadata,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DistributedSave._call(
         name, (dataset, directory, address), {"metadata": metadata}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -168,8 +168,8 @@ def generate_vocab_remapping(
         raise GenerateVocabRemapping._unknown(_unknown)
     fast_path_error = None
     _result: GenerateVocabRemappingOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = GenerateVocabRemappingOutputs._make(
                 execute(
                     context[CURRENT],
@@ -186,8 +186,8 @@ def generate_vocab_remapping(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = GenerateVocabRemapping._call(
         name,
         (new_vocab_file, old_vocab_file),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -145,15 +145,16 @@ def merge_v2_checkpoints(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `MergeV2Checkpoints.create` in the
-    current scope, with MergeV2Checkpoints.Options as keywords.
+    """`MergeV2Checkpoints.create` in the current scope, with
+    MergeV2Checkpoints.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise MergeV2Checkpoints._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "MergeV2Checkpoints",
@@ -161,13 +162,13 @@ def merge_v2_checkpoints(
                 checkpoint_prefixes,
                 destination_prefix,
                 "delete_old_dirs",
-                flags[delete_old_dirs],
+                True if delete_old_dirs is True else flags[delete_old_dirs],
                 "allow_missing_files",
-                flags[allow_missing_files],
+                False if allow_missing_files is False else flags[allow_missing_files],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = MergeV2Checkpoints._call(
         name,
         (checkpoint_prefixes, destination_prefix),

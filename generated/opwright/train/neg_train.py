@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -140,15 +140,15 @@ def neg_train(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `NegTrain.create` in the current
-    scope.
+    """`NegTrain.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise NegTrain._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "NegTrain",
@@ -164,8 +164,8 @@ def neg_train(
                 num_negative_samples,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = NegTrain._call(
         name,
         (w_in, w_out, examples, labels, lr),

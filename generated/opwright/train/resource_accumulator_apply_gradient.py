@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -121,15 +121,15 @@ def resource_accumulator_apply_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `ResourceAccumulatorApplyGradient.create` in the current scope.
+    """`ResourceAccumulatorApplyGradient.create` in the current scope: the operation
+    in a graph, None eagerly.
     """
     if _unknown:
         raise ResourceAccumulatorApplyGradient._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceAccumulatorApplyGradient",
@@ -139,8 +139,8 @@ def resource_accumulator_apply_gradient(
                 gradient,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceAccumulatorApplyGradient._call(
         name, (handle, local_step, gradient), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -96,15 +96,15 @@ def resource_accumulator_set_global_step(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `ResourceAccumulatorSetGlobalStep.create` in the current scope.
+    """`ResourceAccumulatorSetGlobalStep.create` in the current scope: the operation
+    in a graph, None eagerly.
     """
     if _unknown:
         raise ResourceAccumulatorSetGlobalStep._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceAccumulatorSetGlobalStep",
@@ -113,8 +113,8 @@ def resource_accumulator_set_global_step(
                 new_global_step,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceAccumulatorSetGlobalStep._call(
         name, (handle, new_global_step), {}, fast_path_error
     )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -140,8 +140,8 @@ def resource_accumulator_take_gradient(
         raise ResourceAccumulatorTakeGradient._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceAccumulatorTakeGradient",
@@ -152,8 +152,8 @@ def resource_accumulator_take_gradient(
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceAccumulatorTakeGradient._call(
         name, (handle, num_required), {"dtype": dtype}, fast_path_error
     )

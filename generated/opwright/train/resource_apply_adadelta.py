@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -171,15 +171,16 @@ def resource_apply_adadelta(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceApplyAdadelta.create` in
-    the current scope, with ResourceApplyAdadelta.Options as keywords.
+    """`ResourceApplyAdadelta.create` in the current scope, with
+    ResourceApplyAdadelta.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceApplyAdadelta._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdadelta",
@@ -192,11 +193,11 @@ def resource_apply_adadelta(
                 epsilon,
                 grad,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceApplyAdadelta._call(
         name,
         (var, accum, accum_update, lr, rho, epsilon, grad),

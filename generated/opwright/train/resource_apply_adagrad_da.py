@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -187,15 +187,16 @@ def resource_apply_adagrad_da(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceApplyAdagradDA.create` in
-    the current scope, with ResourceApplyAdagradDA.Options as keywords.
+    """`ResourceApplyAdagradDA.create` in the current scope, with
+    ResourceApplyAdagradDA.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceApplyAdagradDA._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdagradDA",
@@ -209,11 +210,11 @@ def resource_apply_adagrad_da(
                 l2,
                 global_step,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceApplyAdagradDA._call(
         name,
         (

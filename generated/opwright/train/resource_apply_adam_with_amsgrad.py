@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -204,16 +204,16 @@ def resource_apply_adam_with_amsgrad(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `ResourceApplyAdamWithAmsgrad.create` in the current scope, with
-    ResourceApplyAdamWithAmsgrad.Options as keywords.
+    """`ResourceApplyAdamWithAmsgrad.create` in the current scope, with
+    ResourceApplyAdamWithAmsgrad.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ResourceApplyAdamWithAmsgrad._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdamWithAmsgrad",
@@ -230,11 +230,11 @@ def resource_apply_adam_with_amsgrad(
                 epsilon,
                 grad,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceApplyAdamWithAmsgrad._call(
         name,
         (var, m, v, vhat, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -166,16 +166,16 @@ def resource_apply_proximal_gradient_descent(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `ResourceApplyProximalGradientDescent.create` in the current scope, with
-    ResourceApplyProximalGradientDescent.Options as keywords.
+    """`ResourceApplyProximalGradientDescent.create` in the current scope, with
+    ResourceApplyProximalGradientDescent.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise ResourceApplyProximalGradientDescent._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyProximalGradientDescent",
@@ -186,11 +186,11 @@ def resource_apply_proximal_gradient_descent(
                 l2,
                 delta,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceApplyProximalGradientDescent._call(
         name, (var, alpha, l1, l2, delta), {"use_locking": use_locking}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -176,15 +176,16 @@ def resource_sparse_apply_adagrad(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceSparseApplyAdagrad.create`
-    in the current scope, with ResourceSparseApplyAdagrad.Options as keywords.
+    """`ResourceSparseApplyAdagrad.create` in the current scope, with
+    ResourceSparseApplyAdagrad.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyAdagrad._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyAdagrad",
@@ -195,13 +196,13 @@ def resource_sparse_apply_adagrad(
                 grad,
                 indices,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "update_slots",
-                flags[update_slots],
+                True if update_slots is True else flags[update_slots],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyAdagrad._call(
         name,
         (var, accum, lr, grad, indices),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -198,16 +198,16 @@ def resource_sparse_apply_adagrad_da(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `ResourceSparseApplyAdagradDA.create` in the current scope, with
-    ResourceSparseApplyAdagradDA.Options as keywords.
+    """`ResourceSparseApplyAdagradDA.create` in the current scope, with
+    ResourceSparseApplyAdagradDA.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyAdagradDA._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyAdagradDA",
@@ -222,11 +222,11 @@ def resource_sparse_apply_adagrad_da(
                 l2,
                 global_step,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyAdagradDA._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -201,15 +201,16 @@ def resource_sparse_apply_ftrl(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceSparseApplyFtrl.create` in
-    the current scope, with ResourceSparseApplyFtrl.Options as keywords.
+    """`ResourceSparseApplyFtrl.create` in the current scope, with
+    ResourceSparseApplyFtrl.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyFtrl._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyFtrl",
@@ -224,13 +225,17 @@ def resource_sparse_apply_ftrl(
                 l2,
                 lr_power,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "multiply_linear_by_lr",
-                flags[multiply_linear_by_lr],
+                (
+                    False
+                    if multiply_linear_by_lr is False
+                    else flags[multiply_linear_by_lr]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyFtrl._call(
         name,
         (var, accum, linear, grad, indices, lr, l1, l2, lr_power),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -206,15 +206,16 @@ def resource_sparse_apply_ftrl_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceSparseApplyFtrlV2.create`
-    in the current scope, with ResourceSparseApplyFtrlV2.Options as keywords.
+    """`ResourceSparseApplyFtrlV2.create` in the current scope, with
+    ResourceSparseApplyFtrlV2.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyFtrlV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyFtrlV2",
@@ -230,13 +231,17 @@ def resource_sparse_apply_ftrl_v2(
                 l2_shrinkage,
                 lr_power,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "multiply_linear_by_lr",
-                flags[multiply_linear_by_lr],
+                (
+                    False
+                    if multiply_linear_by_lr is False
+                    else flags[multiply_linear_by_lr]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyFtrlV2._call(
         name,
         (var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -181,16 +181,16 @@ def resource_sparse_apply_keras_momentum(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `ResourceSparseApplyKerasMomentum.create` in the current scope, with
-    ResourceSparseApplyKerasMomentum.Options as keywords.
+    """`ResourceSparseApplyKerasMomentum.create` in the current scope, with
+    ResourceSparseApplyKerasMomentum.Options as keywords: the operation in a
+    graph, None eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyKerasMomentum._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyKerasMomentum",
@@ -202,13 +202,13 @@ def resource_sparse_apply_keras_momentum(
                 indices,
                 momentum,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "use_nesterov",
-                flags[use_nesterov],
+                False if use_nesterov is False else flags[use_nesterov],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyKerasMomentum._call(
         name,
         (var, accum, lr, grad, indices, momentum),

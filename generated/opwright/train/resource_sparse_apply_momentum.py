@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -181,15 +181,16 @@ def resource_sparse_apply_momentum(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceSparseApplyMomentum.create`
-    in the current scope, with ResourceSparseApplyMomentum.Options as keywords.
+    """`ResourceSparseApplyMomentum.create` in the current scope, with
+    ResourceSparseApplyMomentum.Options as keywords: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyMomentum._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyMomentum",
@@ -201,13 +202,13 @@ def resource_sparse_apply_momentum(
                 indices,
                 momentum,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "use_nesterov",
-                flags[use_nesterov],
+                False if use_nesterov is False else flags[use_nesterov],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyMomentum._call(
         name,
         (var, accum, lr, grad, indices, momentum),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -179,16 +179,16 @@ def resource_sparse_apply_proximal_gradient_descent(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `ResourceSparseApplyProximalGradientDescent.create` in the current scope, with
-    ResourceSparseApplyProximalGradientDescent.Options as keywords.
+    """`ResourceSparseApplyProximalGradientDescent.create` in the current scope, with
+    ResourceSparseApplyProximalGradientDescent.Options as keywords: the operation
+    in a graph, None eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyProximalGradientDescent._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyProximalGradientDescent",
@@ -200,11 +200,11 @@ def resource_sparse_apply_proximal_gradient_descent(
                 grad,
                 indices,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyProximalGradientDescent._call(
         name,
         (var, alpha, l1, l2, grad, indices),

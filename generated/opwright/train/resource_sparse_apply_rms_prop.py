@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -186,15 +186,16 @@ def resource_sparse_apply_rms_prop(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceSparseApplyRMSProp.create`
-    in the current scope, with ResourceSparseApplyRMSProp.Options as keywords.
+    """`ResourceSparseApplyRMSProp.create` in the current scope, with
+    ResourceSparseApplyRMSProp.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceSparseApplyRMSProp._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyRMSProp",
@@ -209,11 +210,11 @@ def resource_sparse_apply_rms_prop(
                 grad,
                 indices,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceSparseApplyRMSProp._call(
         name,
         (var, ms, mom, lr, rho, momentum, epsilon, grad, indices),

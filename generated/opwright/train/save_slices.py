@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,15 +116,15 @@ def save_slices(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `SaveSlices.create` in the current
-    scope.
+    """`SaveSlices.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise SaveSlices._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SaveSlices",
@@ -135,8 +135,8 @@ def save_slices(
                 data,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SaveSlices._call(
         name, (filename, tensor_names, shapes_and_slices, data), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,15 +116,13 @@ def save_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `SaveV2.create` in the current
-    scope.
-    """
+    """`SaveV2.create` in the current scope: the operation in a graph, None eagerly."""
     if _unknown:
         raise SaveV2._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SaveV2",
@@ -135,8 +133,8 @@ def save_v2(
                 tensors,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SaveV2._call(
         name, (prefix, tensor_names, shape_and_slices, tensors), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -276,8 +276,8 @@ def sdca_optimizer(
         raise SdcaOptimizer._unknown(_unknown)
     fast_path_error = None
     _result: SdcaOptimizerOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SdcaOptimizerOutputs._make(
                 execute(
                     context[CURRENT],
@@ -296,7 +296,7 @@ def sdca_optimizer(
                     "loss_type",
                     loss_type,
                     "adaptative",
-                    flags[adaptative],
+                    False if adaptative is False else flags[adaptative],
                     "l1",
                     l1,
                     "l2",
@@ -308,8 +308,8 @@ def sdca_optimizer(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SdcaOptimizer._call(
         name,
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -276,8 +276,8 @@ def sdca_optimizer_v2(
         raise SdcaOptimizerV2._unknown(_unknown)
     fast_path_error = None
     _result: SdcaOptimizerV2Outputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SdcaOptimizerV2Outputs._make(
                 execute(
                     context[CURRENT],
@@ -296,7 +296,7 @@ def sdca_optimizer_v2(
                     "loss_type",
                     loss_type,
                     "adaptive",
-                    flags[adaptive],
+                    False if adaptive is False else flags[adaptive],
                     "l1",
                     l1,
                     "l2",
@@ -308,8 +308,8 @@ def sdca_optimizer_v2(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SdcaOptimizerV2._call(
         name,
         (

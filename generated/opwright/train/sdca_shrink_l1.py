@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -87,21 +87,21 @@ def sdca_shrink_l1(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `SdcaShrinkL1.create` in the current
-    scope.
+    """`SdcaShrinkL1.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise SdcaShrinkL1._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "SdcaShrinkL1", name, weights, "l1", l1, "l2", l2
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SdcaShrinkL1._call(
         name, (weights,), {"l1": l1, "l2": l2}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -216,8 +216,8 @@ def skipgram(
         raise Skipgram._unknown(_unknown)
     fast_path_error = None
     _result: SkipgramOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SkipgramOutputs._make(
                 execute(
                     context[CURRENT],
@@ -236,8 +236,8 @@ def skipgram(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Skipgram._call(
         name,
         (),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -149,15 +149,15 @@ def sparse_accumulator_apply_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of
-    `SparseAccumulatorApplyGradient.create` in the current scope.
+    """`SparseAccumulatorApplyGradient.create` in the current scope: the operation in
+    a graph, None eagerly.
     """
     if _unknown:
         raise SparseAccumulatorApplyGradient._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseAccumulatorApplyGradient",
@@ -171,8 +171,8 @@ def sparse_accumulator_apply_gradient(
                 flags[has_known_shape],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseAccumulatorApplyGradient._call(
         name,
         (handle, local_step, gradient_indices, gradient_values, gradient_shape),

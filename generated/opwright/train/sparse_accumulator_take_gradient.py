@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -158,8 +158,8 @@ def sparse_accumulator_take_gradient(
         raise SparseAccumulatorTakeGradient._unknown(_unknown)
     fast_path_error = None
     _result: SparseAccumulatorTakeGradientOutputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = SparseAccumulatorTakeGradientOutputs._make(
                 execute(
                     context[CURRENT],
@@ -172,8 +172,8 @@ def sparse_accumulator_take_gradient(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseAccumulatorTakeGradient._call(
         name, (handle, num_required), {"dtype": dtype}, fast_path_error
     )

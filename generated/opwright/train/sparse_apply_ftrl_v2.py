@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -214,8 +214,8 @@ def sparse_apply_ftrl_v2(
         raise SparseApplyFtrlV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseApplyFtrlV2",
@@ -231,13 +231,17 @@ def sparse_apply_ftrl_v2(
                 l2_shrinkage,
                 lr_power,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "multiply_linear_by_lr",
-                flags[multiply_linear_by_lr],
+                (
+                    False
+                    if multiply_linear_by_lr is False
+                    else flags[multiply_linear_by_lr]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseApplyFtrlV2._call(
         name,
         (var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -189,8 +189,8 @@ def sparse_apply_momentum(
         raise SparseApplyMomentum._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseApplyMomentum",
@@ -202,13 +202,13 @@ def sparse_apply_momentum(
                 indices,
                 momentum,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "use_nesterov",
-                flags[use_nesterov],
+                False if use_nesterov is False else flags[use_nesterov],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseApplyMomentum._call(
         name,
         (var, accum, lr, grad, indices, momentum),

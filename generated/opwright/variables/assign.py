@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -158,8 +158,8 @@ def assign(
         raise Assign._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "Assign",
@@ -167,13 +167,13 @@ def assign(
                 ref,
                 value,
                 "validate_shape",
-                flags[validate_shape],
+                True if validate_shape is True else flags[validate_shape],
                 "use_locking",
-                flags[use_locking],
+                True if use_locking is True else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = Assign._call(
         name,
         (ref, value),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -93,20 +93,20 @@ def assign_add_variable_op(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `AssignAddVariableOp.create` in the
-    current scope.
+    """`AssignAddVariableOp.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise AssignAddVariableOp._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "AssignAddVariableOp", name, resource, value
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AssignAddVariableOp._call(name, (resource, value), {}, fast_path_error)
     return _result

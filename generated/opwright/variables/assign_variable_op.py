@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -141,15 +141,15 @@ def assign_variable_op(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `AssignVariableOp.create` in the
-    current scope, with AssignVariableOp.Options as keywords.
+    """`AssignVariableOp.create` in the current scope, with AssignVariableOp.Options
+    as keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise AssignVariableOp._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AssignVariableOp",
@@ -157,11 +157,11 @@ def assign_variable_op(
                 resource,
                 value,
                 "validate_shape",
-                flags[validate_shape],
+                False if validate_shape is False else flags[validate_shape],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AssignVariableOp._call(
         name, (resource, value), {"validate_shape": validate_shape}, fast_path_error
     )

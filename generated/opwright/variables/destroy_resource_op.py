@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -122,26 +122,26 @@ def destroy_resource_op(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `DestroyResourceOp.create` in the
-    current scope, with DestroyResourceOp.Options as keywords.
+    """`DestroyResourceOp.create` in the current scope, with
+    DestroyResourceOp.Options as keywords: the operation in a graph, None eagerly.
     """
     if _unknown:
         raise DestroyResourceOp._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DestroyResourceOp",
                 name,
                 resource,
                 "ignore_lookup_error",
-                flags[ignore_lookup_error],
+                True if ignore_lookup_error is True else flags[ignore_lookup_error],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DestroyResourceOp._call(
         name, (resource,), {"ignore_lookup_error": ignore_lookup_error}, fast_path_error
     )

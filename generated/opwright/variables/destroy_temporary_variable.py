@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -106,8 +106,8 @@ def destroy_temporary_variable(
         raise DestroyTemporaryVariable._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "DestroyTemporaryVariable",
@@ -117,8 +117,8 @@ def destroy_temporary_variable(
                 var_name,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = DestroyTemporaryVariable._call(
         name, (ref,), {"var_name": var_name}, fast_path_error
     )

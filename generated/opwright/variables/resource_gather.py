@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -178,8 +178,8 @@ def resource_gather(
         raise ResourceGather._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceGather",
@@ -189,13 +189,13 @@ def resource_gather(
                 "batch_dims",
                 batch_dims,
                 "validate_indices",
-                flags[validate_indices],
+                True if validate_indices is True else flags[validate_indices],
                 "dtype",
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceGather._call(
         name,
         (resource, indices),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,21 +116,21 @@ def resource_scatter_div(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceScatterDiv.create` in the
-    current scope.
+    """`ResourceScatterDiv.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ResourceScatterDiv._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ResourceScatterDiv", name, resource, indices, updates
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceScatterDiv._call(
         name, (resource, indices, updates), {}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,21 +116,21 @@ def resource_scatter_max(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceScatterMax.create` in the
-    current scope.
+    """`ResourceScatterMax.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ResourceScatterMax._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ResourceScatterMax", name, resource, indices, updates
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceScatterMax._call(
         name, (resource, indices, updates), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -167,15 +167,16 @@ def resource_scatter_nd_sub(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceScatterNdSub.create` in the
-    current scope, with ResourceScatterNdSub.Options as keywords.
+    """`ResourceScatterNdSub.create` in the current scope, with
+    ResourceScatterNdSub.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceScatterNdSub._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceScatterNdSub",
@@ -184,13 +185,13 @@ def resource_scatter_nd_sub(
                 indices,
                 updates,
                 "use_locking",
-                flags[use_locking],
+                True if use_locking is True else flags[use_locking],
                 "bad_indices_policy",
                 bad_indices_policy,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceScatterNdSub._call(
         name,
         (ref, indices, updates),

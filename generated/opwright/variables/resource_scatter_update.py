@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -113,15 +113,15 @@ def resource_scatter_update(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceScatterUpdate.create` in
-    the current scope.
+    """`ResourceScatterUpdate.create` in the current scope: the operation in a graph,
+    None eagerly.
     """
     if _unknown:
         raise ResourceScatterUpdate._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceScatterUpdate",
@@ -131,8 +131,8 @@ def resource_scatter_update(
                 updates,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceScatterUpdate._call(
         name, (resource, indices, updates), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -221,15 +221,16 @@ def resource_strided_slice_assign(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `ResourceStridedSliceAssign.create`
-    in the current scope, with ResourceStridedSliceAssign.Options as keywords.
+    """`ResourceStridedSliceAssign.create` in the current scope, with
+    ResourceStridedSliceAssign.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise ResourceStridedSliceAssign._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceStridedSliceAssign",
@@ -251,8 +252,8 @@ def resource_strided_slice_assign(
                 shrink_axis_mask,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ResourceStridedSliceAssign._call(
         name,
         (ref, begin, end, strides, value),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -177,8 +177,8 @@ def scatter_nd_sub(
         raise ScatterNdSub._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ScatterNdSub",
@@ -187,13 +187,13 @@ def scatter_nd_sub(
                 indices,
                 updates,
                 "use_locking",
-                flags[use_locking],
+                False if use_locking is False else flags[use_locking],
                 "bad_indices_policy",
                 bad_indices_policy,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ScatterNdSub._call(
         name,
         (ref, indices, updates),

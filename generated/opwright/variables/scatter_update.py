@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -160,8 +160,8 @@ def scatter_update(
         raise ScatterUpdate._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ScatterUpdate",
@@ -170,11 +170,11 @@ def scatter_update(
                 indices,
                 updates,
                 "use_locking",
-                flags[use_locking],
+                True if use_locking is True else flags[use_locking],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ScatterUpdate._call(
         name, (ref, indices, updates), {"use_locking": use_locking}, fast_path_error
     )

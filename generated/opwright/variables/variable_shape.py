@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TInt32,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -151,8 +151,8 @@ def variable_shape(
         raise VariableShape._unknown(_unknown)
     fast_path_error = None
     _result: Output[UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "VariableShape",
@@ -162,8 +162,8 @@ def variable_shape(
                 as_dtype(out_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = VariableShape._call(
         name, (input,), {"out_type": out_type}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -149,15 +149,16 @@ def assign_variable_xla_concat_nd(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `AssignVariableXlaConcatND.create`
-    in the current scope, with AssignVariableXlaConcatND.Options as keywords.
+    """`AssignVariableXlaConcatND.create` in the current scope, with
+    AssignVariableXlaConcatND.Options as keywords: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise AssignVariableXlaConcatND._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "AssignVariableXlaConcatND",
@@ -170,8 +171,8 @@ def assign_variable_xla_concat_nd(
                 paddings,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = AssignVariableXlaConcatND._call(
         name,
         (resource, inputs),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -166,8 +166,8 @@ def read_variable_xla_split_nd(
         raise ReadVariableXlaSplitND._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[U]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ReadVariableXlaSplitND",
@@ -183,8 +183,8 @@ def read_variable_xla_split_nd(
                 paddings,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ReadVariableXlaSplitND._call(
         name,
         (resource,),

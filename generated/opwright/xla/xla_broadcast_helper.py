@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -131,8 +131,8 @@ def xla_broadcast_helper(
         raise XlaBroadcastHelper._unknown(_unknown)
     fast_path_error = None
     _result: XlaBroadcastHelperOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaBroadcastHelperOutputs._make(
                 execute(
                     context[CURRENT],
@@ -144,8 +144,8 @@ def xla_broadcast_helper(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaBroadcastHelper._call(
         name, (lhs, rhs, broadcast_dims), {}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -249,8 +249,8 @@ def xla_call_module(
         raise XlaCallModule._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaCallModule",
@@ -271,15 +271,23 @@ def xla_call_module(
                 "function_list",
                 function_list,
                 "has_token_input_output",
-                flags[has_token_input_output],
+                (
+                    False
+                    if has_token_input_output is False
+                    else flags[has_token_input_output]
+                ),
                 "disabled_checks",
                 disabled_checks,
                 "use_shardy_partitioner",
-                flags[use_shardy_partitioner],
+                (
+                    False
+                    if use_shardy_partitioner is False
+                    else flags[use_shardy_partitioner]
+                ),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaCallModule._call(
         name,
         (args,),

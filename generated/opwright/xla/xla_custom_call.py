@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -143,8 +143,8 @@ def xla_custom_call(
         raise XlaCustomCall._unknown(_unknown)
     fast_path_error = None
     _result: Output[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaCustomCall",
@@ -160,8 +160,8 @@ def xla_custom_call(
                 as_shape(shape),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaCustomCall._call(
         name,
         (args,),

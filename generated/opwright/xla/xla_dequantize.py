@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TBfloat16,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -129,8 +129,8 @@ def xla_dequantize(
         raise XlaDequantize._unknown(_unknown)
     fast_path_error = None
     _result: Output[TBfloat16]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaDequantize",
@@ -146,8 +146,8 @@ def xla_dequantize(
                 flags[transpose_output],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaDequantize._call(
         name,
         (input,),

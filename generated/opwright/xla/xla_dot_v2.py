@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -157,8 +157,8 @@ def xla_dot_v2(
         raise XlaDotV2._unknown(_unknown)
     fast_path_error = None
     _result: Output[UPreferredElementType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaDotV2",
@@ -173,8 +173,8 @@ def xla_dot_v2(
                 as_dtype(preferred_element_type),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaDotV2._call(
         name,
         (lhs, rhs),

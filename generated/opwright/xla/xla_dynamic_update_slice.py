@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,14 +119,14 @@ def xla_dynamic_update_slice(
         raise XlaDynamicUpdateSlice._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "XlaDynamicUpdateSlice", name, input, update, indices
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaDynamicUpdateSlice._call(
         name, (input, update, indices), {}, fast_path_error
     )

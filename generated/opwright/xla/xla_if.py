@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -136,8 +136,8 @@ def xla_if(
         raise XlaIf._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaIf",
@@ -152,8 +152,8 @@ def xla_if(
                 as_dtypes(Tout),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaIf._call(
         name,
         (cond, inputs),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,13 +119,13 @@ def xla_key_value_sort(
         raise XlaKeyValueSort._unknown(_unknown)
     fast_path_error = None
     _result: XlaKeyValueSortOutputs[UK, UV]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaKeyValueSortOutputs._make(
                 execute(context[CURRENT], "XlaKeyValueSort", name, keys, values)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaKeyValueSort._call(name, (keys, values), {}, fast_path_error)
     return _result

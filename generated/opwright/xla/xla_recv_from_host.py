@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -122,8 +122,8 @@ def xla_recv_from_host(
         raise XlaRecvFromHost._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uoutput]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaRecvFromHost",
@@ -136,8 +136,8 @@ def xla_recv_from_host(
                 key,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaRecvFromHost._call(
         name, (), {"Toutput": Toutput, "shape": shape, "key": key}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -107,8 +107,8 @@ def xla_remove_dynamic_dimension_size(
         raise XlaRemoveDynamicDimensionSize._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaRemoveDynamicDimensionSize",
@@ -117,8 +117,8 @@ def xla_remove_dynamic_dimension_size(
                 dim_index,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaRemoveDynamicDimensionSize._call(
         name, (input, dim_index), {}, fast_path_error
     )

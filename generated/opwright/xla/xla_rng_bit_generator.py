@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -192,8 +192,8 @@ def xla_rng_bit_generator(
         raise XlaRngBitGenerator._unknown(_unknown)
     fast_path_error = None
     _result: XlaRngBitGeneratorOutputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaRngBitGeneratorOutputs._make(
                 execute(
                     context[CURRENT],
@@ -207,8 +207,8 @@ def xla_rng_bit_generator(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaRngBitGenerator._call(
         name, (algorithm, initial_state, shape), {"dtype": dtype}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -128,8 +128,8 @@ def xla_self_adjoint_eig(
         raise XlaSelfAdjointEig._unknown(_unknown)
     fast_path_error = None
     _result: XlaSelfAdjointEigOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSelfAdjointEigOutputs._make(
                 execute(
                     context[CURRENT],
@@ -145,8 +145,8 @@ def xla_self_adjoint_eig(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSelfAdjointEig._call(
         name,
         (a,),

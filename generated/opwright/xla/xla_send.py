@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -99,21 +99,19 @@ def xla_send(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `XlaSend.create` in the current
-    scope.
-    """
+    """`XlaSend.create` in the current scope: the operation in a graph, None eagerly."""
     if _unknown:
         raise XlaSend._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "XlaSend", name, tensor, "tensor_name", tensor_name
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSend._call(
         name, (tensor,), {"tensor_name": tensor_name}, fast_path_error
     )

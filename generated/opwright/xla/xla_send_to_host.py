@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -92,20 +92,20 @@ def xla_send_to_host(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `XlaSendToHost.create` in the
-    current scope.
+    """`XlaSendToHost.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise XlaSendToHost._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "XlaSendToHost", name, input, "key", key
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSendToHost._call(name, (input,), {"key": key}, fast_path_error)
     return _result

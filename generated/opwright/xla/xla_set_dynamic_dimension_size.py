@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -114,8 +114,8 @@ def xla_set_dynamic_dimension_size(
         raise XlaSetDynamicDimensionSize._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSetDynamicDimensionSize",
@@ -125,8 +125,8 @@ def xla_set_dynamic_dimension_size(
                 size,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSetDynamicDimensionSize._call(
         name, (input, dim_index, size), {}, fast_path_error
     )

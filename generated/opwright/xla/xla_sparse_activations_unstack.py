@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -154,8 +154,8 @@ def xla_sparse_activations_unstack(
         raise XlaSparseActivationsUnstack._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[UDtype]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "XlaSparseActivationsUnstack",
@@ -173,8 +173,8 @@ def xla_sparse_activations_unstack(
                 as_dtype(dtype),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSparseActivationsUnstack._call(
         name,
         (stacked_activations,),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -145,8 +145,8 @@ def xla_svd(
         raise XlaSvd._unknown(_unknown)
     fast_path_error = None
     _result: XlaSvdOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = XlaSvdOutputs._make(
                 execute(
                     context[CURRENT],
@@ -162,8 +162,8 @@ def xla_svd(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaSvd._call(
         name,
         (a,),

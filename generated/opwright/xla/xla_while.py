@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -114,14 +114,14 @@ def xla_while(
         raise XlaWhile._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "XlaWhile", name, input, "cond", cond, "body", body
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = XlaWhile._call(
         name, (input,), {"cond": cond, "body": body}, fast_path_error
     )

@@ -5,7 +5,7 @@ from opwright_runtime._binding.options import OpOptions, default
 from opwright_runtime._binding.scope import Scope
 from opwright_runtime._binding.tensor_op import TensorOp
 from opwright_runtime._binding.view import OpInputs
-from opwright_runtime._internals import CURRENT, execute, executing_eagerly, graphs
+from opwright_runtime._internals import CURRENT, EAGER, execute, graphs
 from opwright_runtime._internals import contexts as context
 from opwright_runtime.types import (
     AnyDType,
@@ -82,6 +82,7 @@ from opwright_runtime.types import (
 
 __all__ = [
     "CURRENT",
+    "EAGER",
     "AnyDType",
     "AnyDTypeLike",
     "AnyOperand",
@@ -159,7 +160,6 @@ __all__ = [
     "context",
     "default",
     "execute",
-    "executing_eagerly",
     "explained",
     "flags",
     "graphs",

@@ -294,9 +294,14 @@ class Op:
         return f"<{self.OP_NAME} {', '.join(parts)}>"
 
 
-def new(cls: type[NewOp]) -> NewOp:
-    """An op without outputs; `cls(...)` says how to make one that has them."""
-    return object.__new__(cls)
+if TYPE_CHECKING:
+
+    def new(cls: type[NewOp]) -> NewOp:
+        """An op without outputs; `cls(...)` says how to make one that has them."""
+
+else:
+    # No function around it, which every eager call would pay for.
+    new = object.__new__
 
 
 def explained(function: F) -> F:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -173,8 +173,8 @@ def experimental_auto_shard_dataset(
         raise ExperimentalAutoShardDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExperimentalAutoShardDataset",
@@ -190,8 +190,8 @@ def experimental_auto_shard_dataset(
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExperimentalAutoShardDataset._call(
         name,
         (input_dataset, num_workers, index),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TVariant,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -124,8 +124,8 @@ def experimental_non_serializable_dataset(
         raise ExperimentalNonSerializableDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExperimentalNonSerializableDataset",
@@ -137,8 +137,8 @@ def experimental_non_serializable_dataset(
                 as_shapes(output_shapes),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExperimentalNonSerializableDataset._call(
         name,
         (input_dataset,),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -206,8 +206,8 @@ def experimental_parse_example_dataset(
         raise ExperimentalParseExampleDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExperimentalParseExampleDataset",
@@ -228,11 +228,11 @@ def experimental_parse_example_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                flags[sloppy],
+                False if sloppy is False else flags[sloppy],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExperimentalParseExampleDataset._call(
         name,
         (input_dataset, num_parallel_calls, dense_defaults),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -184,8 +184,8 @@ def experimental_scan_dataset(
         raise ExperimentalScanDataset._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExperimentalScanDataset",
@@ -200,11 +200,11 @@ def experimental_scan_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "preserve_cardinality",
-                flags[preserve_cardinality],
+                False if preserve_cardinality is False else flags[preserve_cardinality],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExperimentalScanDataset._call(
         name,
         (input_dataset, initial_state, other_arguments),

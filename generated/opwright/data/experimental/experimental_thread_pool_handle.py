@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -169,8 +169,8 @@ def experimental_thread_pool_handle(
         raise ExperimentalThreadPoolHandle._unknown(_unknown)
     fast_path_error = None
     _result: Output[TResource]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ExperimentalThreadPoolHandle",
@@ -187,8 +187,8 @@ def experimental_thread_pool_handle(
                 shared_name,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = ExperimentalThreadPoolHandle._call(
         name,
         (),

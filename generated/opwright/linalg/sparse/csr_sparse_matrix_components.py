@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -143,8 +143,8 @@ def csr_sparse_matrix_components(
         raise CSRSparseMatrixComponents._unknown(_unknown)
     fast_path_error = None
     _result: CSRSparseMatrixComponentsOutputs[Uype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CSRSparseMatrixComponentsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -157,8 +157,8 @@ def csr_sparse_matrix_components(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CSRSparseMatrixComponents._call(
         name, (csr_sparse_matrix, index), {"type": type_}, fast_path_error
     )

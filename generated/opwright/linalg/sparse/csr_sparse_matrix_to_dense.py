@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -116,8 +116,8 @@ def csr_sparse_matrix_to_dense(
         raise CSRSparseMatrixToDense._unknown(_unknown)
     fast_path_error = None
     _result: Output[Uype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "CSRSparseMatrixToDense",
@@ -127,8 +127,8 @@ def csr_sparse_matrix_to_dense(
                 as_dtype(type_),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CSRSparseMatrixToDense._call(
         name, (sparse_input,), {"type": type_}, fast_path_error
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -135,8 +135,8 @@ def csr_sparse_matrix_to_sparse_tensor(
         raise CSRSparseMatrixToSparseTensor._unknown(_unknown)
     fast_path_error = None
     _result: CSRSparseMatrixToSparseTensorOutputs[Uype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = CSRSparseMatrixToSparseTensorOutputs._make(
                 execute(
                     context[CURRENT],
@@ -148,8 +148,8 @@ def csr_sparse_matrix_to_sparse_tensor(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = CSRSparseMatrixToSparseTensor._call(
         name, (sparse_matrix,), {"type": type_}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -218,8 +218,8 @@ def sparse_matrix_mat_mul(
         raise SparseMatrixMatMul._unknown(_unknown)
     fast_path_error = None
     _result: Output[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseMatrixMatMul",
@@ -227,21 +227,21 @@ def sparse_matrix_mat_mul(
                 a,
                 b,
                 "transpose_a",
-                flags[transpose_a],
+                False if transpose_a is False else flags[transpose_a],
                 "transpose_b",
-                flags[transpose_b],
+                False if transpose_b is False else flags[transpose_b],
                 "adjoint_a",
-                flags[adjoint_a],
+                False if adjoint_a is False else flags[adjoint_a],
                 "adjoint_b",
-                flags[adjoint_b],
+                False if adjoint_b is False else flags[adjoint_b],
                 "transpose_output",
-                flags[transpose_output],
+                False if transpose_output is False else flags[transpose_output],
                 "conjugate_output",
-                flags[conjugate_output],
+                False if conjugate_output is False else flags[conjugate_output],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseMatrixMatMul._call(
         name,
         (a, b),

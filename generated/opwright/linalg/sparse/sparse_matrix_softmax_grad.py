@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     Scope,
     TVariant,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,8 +119,8 @@ def sparse_matrix_softmax_grad(
         raise SparseMatrixSoftmaxGrad._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseMatrixSoftmaxGrad",
@@ -131,8 +131,8 @@ def sparse_matrix_softmax_grad(
                 as_dtype(type_),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseMatrixSoftmaxGrad._call(
         name, (softmax, grad_softmax), {"type": type_}, fast_path_error
     )

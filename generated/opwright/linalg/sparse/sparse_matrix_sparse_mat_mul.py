@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -200,8 +200,8 @@ def sparse_matrix_sparse_mat_mul(
         raise SparseMatrixSparseMatMul._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseMatrixSparseMatMul",
@@ -211,17 +211,17 @@ def sparse_matrix_sparse_mat_mul(
                 "type",
                 as_dtype(type_),
                 "transpose_a",
-                flags[transpose_a],
+                False if transpose_a is False else flags[transpose_a],
                 "transpose_b",
-                flags[transpose_b],
+                False if transpose_b is False else flags[transpose_b],
                 "adjoint_a",
-                flags[adjoint_a],
+                False if adjoint_a is False else flags[adjoint_a],
                 "adjoint_b",
-                flags[adjoint_b],
+                False if adjoint_b is False else flags[adjoint_b],
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseMatrixSparseMatMul._call(
         name,
         (a, b),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,7 +17,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -154,21 +154,21 @@ def sparse_matrix_transpose(
         raise SparseMatrixTranspose._unknown(_unknown)
     fast_path_error = None
     _result: Output[TVariant]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "SparseMatrixTranspose",
                 name,
                 input,
                 "conjugate",
-                flags[conjugate],
+                False if conjugate is False else flags[conjugate],
                 "type",
                 as_dtype(type_),
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = SparseMatrixTranspose._call(
         name, (input,), {"conjugate": conjugate, "type": type_}, fast_path_error
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -124,13 +124,13 @@ def odd_counts(
         raise OddCounts._unknown(_unknown)
     fast_path_error = None
     _result: OddCountsOutputs[U]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OddCountsOutputs._make(
                 execute(context[CURRENT], "OddCounts", name, a, b, c)
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddCounts._call(name, (a, b, c), {}, fast_path_error)
     return _result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -82,11 +82,11 @@ def odd_list_output(
         raise OddListOutput._unknown(_unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "OddListOutput", name, "count", count)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddListOutput._call(name, (), {"count": count}, fast_path_error)
     return _result

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -117,8 +117,8 @@ def odd_mixed(
         raise OddMixed._unknown(_unknown)
     fast_path_error = None
     _result: OddMixedOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OddMixedOutputs._make(
                 execute(
                     context[CURRENT],
@@ -130,7 +130,7 @@ def odd_mixed(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddMixed._call(name, (inputs,), {"Tmade": Tmade}, fast_path_error)
     return _result

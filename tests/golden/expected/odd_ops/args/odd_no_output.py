@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -84,18 +84,18 @@ class OddNoOutput(Op):
 def odd_no_output(
     values: Sequence[AnyOperand[U]], *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """The operation in a graph, None eagerly of `OddNoOutput.create` in the current
-    scope.
+    """`OddNoOutput.create` in the current scope: the operation in a graph, None
+    eagerly.
     """
     if _unknown:
         raise OddNoOutput._unknown(_unknown)
     fast_path_error = None
     _result: Operation | None
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "OddNoOutput", name, values)
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddNoOutput._call(name, (values,), {}, fast_path_error)
     return _result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -154,8 +154,8 @@ def odd_default_dtype(
         raise OddDefaultDtype._unknown(_unknown)
     fast_path_error = None
     _result: OddDefaultDtypeOutputs[U, UOutType]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OddDefaultDtypeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -167,8 +167,8 @@ def odd_default_dtype(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddDefaultDtype._call(
         name, (like,), {"out_type": out_type}, fast_path_error
     )

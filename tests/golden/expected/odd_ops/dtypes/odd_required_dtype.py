@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtype,
     context,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -119,8 +119,8 @@ def odd_required_dtype(
         raise OddRequiredDtype._unknown(_unknown)
     fast_path_error = None
     _result: OddRequiredDtypeOutputs[UDtype]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OddRequiredDtypeOutputs._make(
                 execute(
                     context[CURRENT],
@@ -132,7 +132,7 @@ def odd_required_dtype(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddRequiredDtype._call(name, (x,), {"dtype": dtype}, fast_path_error)
     return _result

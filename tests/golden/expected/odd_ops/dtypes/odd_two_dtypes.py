@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -17,7 +18,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -225,8 +225,8 @@ def odd_two_dtypes(
         raise OddTwoDtypes._unknown(_unknown)
     fast_path_error = None
     _result: OddTwoDtypesOutputs[Ua, Ub]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OddTwoDtypesOutputs._make(
                 execute(
                     context[CURRENT],
@@ -241,8 +241,8 @@ def odd_two_dtypes(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddTwoDtypes._call(
         name, (), {"Ta": Ta, "seed": seed, "Tb": Tb}, fast_path_error
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -208,8 +208,8 @@ def odd_collisions(
         raise OddCollisions._unknown(_unknown)
     fast_path_error = None
     _result: OddCollisionsOutputs[U2, U3]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OddCollisionsOutputs._make(
                 execute(
                     context[CURRENT],
@@ -228,8 +228,8 @@ def odd_collisions(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddCollisions._call(
         name,
         (scope_, name_, bytes, self_),

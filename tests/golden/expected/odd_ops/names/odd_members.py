@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,7 +16,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     flags,
     graphs,
@@ -205,28 +205,28 @@ def odd_members(
         raise OddMembers._unknown(_unknown)
     fast_path_error = None
     _result: Output[TString]
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "OddMembers",
                 name,
                 "as_dict",
-                flags[as_dict_],
+                True if as_dict_ is True else flags[as_dict_],
                 "merge",
-                flags[merge_],
+                True if merge_ is True else flags[merge_],
                 "explicit",
-                flags[explicit_],
+                True if explicit_ is True else flags[explicit_],
                 "Literal",
-                flags[Literal_],
+                True if Literal_ is True else flags[Literal_],
                 "attribute_names",
-                flags[attribute_names_],
+                True if attribute_names_ is True else flags[attribute_names_],
                 "int",
                 int_,
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddMembers._call(
         name,
         (),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
     CURRENT,
+    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -14,7 +15,6 @@ from opwright_runtime.gencode import (
     context,
     default,
     execute,
-    executing_eagerly,
     explained,
     graphs,
     new,
@@ -158,8 +158,8 @@ def odd_reserved(
         raise OddReserved._unknown(_unknown)
     fast_path_error = None
     _result: OddReservedOutputs
-    if executing_eagerly():
-        try:
+    try:
+        if context[EAGER] and not graphs.stack:
             _result = OddReservedOutputs._make(
                 execute(
                     context[CURRENT],
@@ -174,8 +174,8 @@ def odd_reserved(
                 )
             )
             return _result
-        except Exception as error:
-            fast_path_error = error
+    except Exception as error:
+        fast_path_error = error
     _result = OddReserved._call(
         name, (in_, lambda_), {"class": class_, "def": def_}, fast_path_error
     )
