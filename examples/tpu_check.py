@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -61,7 +61,7 @@ def training_step() -> Callable[..., Any]:
 
     def step(x: tf.Tensor, labels: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
-            loss = entropy(labels, model(x))
+            loss: Any = entropy(labels, model(x))
         weights = model.trainable_variables
         optimizer.apply_gradients(
             zip(tape.gradient(loss, weights), weights, strict=True)
@@ -72,7 +72,8 @@ def training_step() -> Callable[..., Any]:
 
 
 def spell(x: tf.Tensor) -> tf.Tensor:
-    return tf.strings.length(tf.strings.as_string(x))
+    lengths: tf.Tensor = tf.strings.length(tf.strings.as_string(x))
+    return lengths
 
 
 def programs() -> Iterator[tuple[str, Callable[..., Any], list[tf.TensorSpec]]]:
@@ -93,6 +94,9 @@ def programs() -> Iterator[tuple[str, Callable[..., Any], list[tf.TensorSpec]]]:
     yield "lengths of numbers as text", spell, [tf.TensorSpec([128])]
 
 
+Cell: TypeAlias = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
+Direction: TypeAlias = Literal["unidirectional", "bidirectional"]
+
 TIME, BATCH, INPUT_SIZE, UNITS = 16, 8, 64, 128
 
 
@@ -100,8 +104,8 @@ TIME, BATCH, INPUT_SIZE, UNITS = 16, 8, 64, 128
 class Rnn:
     """A mode of CudnnRNNV3."""
 
-    cell: str
-    direction: str = "unidirectional"
+    cell: Cell
+    direction: Direction = "unidirectional"
     num_proj: int = 0
     lengths: bool = False
     layers: int = 1
@@ -131,7 +135,7 @@ class Rnn:
         )
 
         def step(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor, *rest: tf.Tensor) -> Any:
-            params, lengths = (*rest, [TIME] * BATCH)[:2]
+            params, lengths = (*rest, tf.fill([BATCH], TIME))[:2]
             given = [x, h, *([c] if self.cell == "lstm" else []), params]
             with tf.GradientTape() as tape:
                 tape.watch(given)
@@ -180,12 +184,10 @@ class Rnn:
         return row(self.title, *cells)
 
 
-CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+DIRECTIONS: tuple[Direction, ...] = ("unidirectional", "bidirectional")
+CELLS: tuple[Cell, ...] = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 MODES = (
-    *(
-        Rnn(cell, direction)
-        for cell, direction in product(CELLS, ("unidirectional", "bidirectional"))
-    ),
+    *(Rnn(cell, direction) for cell, direction in product(CELLS, DIRECTIONS)),
     *(Rnn(cell, "bidirectional", lengths=True) for cell in CELLS),
     Rnn("lstm", num_proj=64),
     Rnn("lstm", "bidirectional", num_proj=64, lengths=True),
@@ -237,7 +239,7 @@ def rnn_table(console: Console) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help="renew docs/tpu.md")
     options = parser.parse_args()
     for begin, end, make in ((BEGIN, END, table), (RNN_BEGIN, RNN_END, rnn_table)):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -96,7 +96,8 @@ def settle(options: argparse.Namespace) -> Settings:
 
 def steps_of(settings: Settings) -> int:
     """Steps of an epoch."""
-    return settings.users * (datasets.WATCHED - 1) // settings.batch
+    steps: int = settings.users * (datasets.WATCHED - 1) // settings.batch
+    return steps
 
 
 def run(settings: Settings, folder: Path, console: Console) -> None:
@@ -188,7 +189,8 @@ def report(
     import tensorflow as tf
 
     users = tf.range(data.users, dtype=tf.int64)
-    history = tf.RaggedTensor.from_tensor(tf.constant(data.history))
+    ragged: Any = tf.RaggedTensor  # TensorFlow's stubs know little of it.
+    history = ragged.from_tensor(tf.constant(data.history))
     scores = served.scores(users, history).numpy()
     console.print(
         f"loss {losses[0]:.3f} -> {losses[-1]:.3f}, in {folder / 'loss.png'}",

@@ -63,7 +63,8 @@ class Data:
     def frequency(self) -> Floats:
         """[films]: each film's part of all that is in the histories, never 0."""
         counts = np.bincount(self.history.ravel(), minlength=self.films) + 1.0
-        return counts / counts.sum()
+        frequency: Floats = counts / counts.sum()
+        return frequency
 
     def recall(self, scores: Floats, best: int = 10) -> float:
         """How often the film held out is among the `best` by scores, [users, films].
@@ -93,7 +94,8 @@ def make(users: int, films: int, seed: int) -> Data:
     )
     anything = generator.integers(0, GENRES * TAGS_A_GENRE, tags.shape)
     tags = np.where(generator.random(tags.shape) < 0.25, anything, tags)
-    popularity = 1.0 / (1 + generator.permutation(films)) ** 0.7
+    rank = 1.0 + generator.permutation(films).astype(np.float64)
+    popularity: Floats = rank**-0.7
     taste = generator.dirichlet(np.full(GENRES, 0.08), users)
     # The films with the largest of these are a draw without repetition, in its order.
     likings = np.log(_likings(taste, genre, popularity) + 1e-12)

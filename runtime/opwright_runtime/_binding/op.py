@@ -298,6 +298,7 @@ if TYPE_CHECKING:
 
     def new(cls: type[NewOp]) -> NewOp:
         """An op without outputs; `cls(...)` says how to make one that has them."""
+        ...
 
 else:
     # No function around it, which every eager call would pay for.

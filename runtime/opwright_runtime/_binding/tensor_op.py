@@ -77,7 +77,7 @@ else:
             return str(self.as_output()).replace("tf.Tensor", self.OP_NAME, 1)
 
     def _of_the_output(name: str) -> Callable[..., Any]:
-        def method(self: TensorOp, *arguments: Any, **keywords: Any) -> Any:
+        def method(self: TensorOp, *arguments: object, **keywords: object) -> Any:
             return getattr(self.as_output(), name)(*arguments, **keywords)
 
         method.__name__ = name
