@@ -21,7 +21,7 @@ ROOT = TESTS.parent
 # takes its time.
 PATIENCE = {"eager": 15.0, "graph": 15.0, "saved": 20.0, "compiled": 120.0}
 # Libraries for the workers alone, of the sanitizers that a library was built with.
-PRELOAD = os.environ.get("FUZZ_PRELOAD", "")
+PRELOAD = ":".join(os.environ.get("FUZZ_PRELOAD", "").split())
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:handle_segv=1:handle_abort=1:"
     "allocator_may_return_null=1:max_allocation_size_mb=4096:detect_odr_violation=0",
