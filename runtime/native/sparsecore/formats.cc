@@ -556,8 +556,8 @@ void ForRuns(const std::vector<int64_t>& begins, int64_t width, ExecutionContext
   const int64_t runs = static_cast<int64_t>(begins.size()) - 1;
   // A run costs something even if it is empty.
   const int64_t all = begins.back() + runs;
-  const int64_t tasks =
-      std::min({runs, int64_t{8} * exec.Threads(), 1 + all / (1 + kElements / (1 + width))});
+  const int64_t tasks = std::min({runs, int64_t{8} * exec.Threads(),
+                                  1 + all / (1 + kElements / std::max<int64_t>(1, width))});
   if (tasks <= 0) return;
   const auto first = [&](int64_t task_number) {
     int64_t low = 0, high = runs;
