@@ -76,7 +76,7 @@ def test_gradients_for_a_name_make_its_lookup_one_for_training(
 
 @pytest.mark.parametrize("where", ["loop", "cond", "not_inlined", "session"])
 def test_names_count_wherever_a_step_stands(program: Program, where: str) -> None:
-    """By the function that the ops are in: of a loop, a branch, a call; or by the graph."""
+    """By the function that the ops are in, of a loop, branch or call; or the graph."""
 
     def step(ids: Any) -> Any:
         enqueue(program, ids, "evaluation")

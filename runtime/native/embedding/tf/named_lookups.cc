@@ -290,6 +290,18 @@ void SetOrder(Library* library, Body* body) {
   }
 }
 
+// XLA would say no more than that it has no kernel for an op.
+absl::Status RefuseToCompile(const FunctionDef& function) {
+  const auto compiled = function.attr().find("_XlaMustCompile");
+  if (compiled == function.attr().end() || !compiled->second.b()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a step with TPU embeddings stands in a tf.function with jit_compile=True, ",
+                   function.signature().name(),
+                   ". The tables lie beside the program, and XLA cannot reach them. Leave "
+                   "jit_compile away from the function that strategy.run runs, and put it on "
+                   "a function that the step calls with activations"));
+}
+
 absl::Status Settle(const GraphOptimizationPassOptions& options) {
   if (!options.graph || !*options.graph || !options.flib_def) return absl::OkStatus();
   FunctionLibraryDefinition& functions = *options.flib_def;
@@ -303,6 +315,7 @@ absl::Status Settle(const GraphOptimizationPassOptions& options) {
   for (const std::string& name : library.Used()) {
     const auto record = functions.FindRecord(name);
     if (!record) continue;
+    TF_RETURN_IF_ERROR(RefuseToCompile(record->fdef()));
     FunctionDef function = record->fdef();
     FunctionBody body(&function);
     TF_RETURN_IF_ERROR(SetModes(&body));
