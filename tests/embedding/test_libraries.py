@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
+import tf_keras
 
 from support.processes import run_program
 
@@ -63,5 +67,22 @@ def test_a_saved_model_goes_on_in_another(found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("found", ["keras-rs"], indirect=True)
 def test_a_loop_over_ragged_data(found: dict[str, Any]) -> None:
-    """Which Keras 3 does not hand to a layer in fit; the other library has them there."""
+    """Keras 3 hands no layer any in fit; the other library has them there."""
     assert found["loop"]["here"] == pytest.approx(found["loop"]["plain"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("library", "square"),
+    [(keras, 1.0 + 4.0), (tf_keras, (1.0 + 2.0) ** 2)],
+    ids=["keras", "tf_keras"],
+)
+def test_what_adagrad_makes_of_an_id_that_is_there_twice(
+    library: Any, square: float
+) -> None:
+    """Tables are held against a plain model of Keras 3 that has dense gradients."""
+    variable = library.Variable([1.0]) if library is keras else tf.Variable([1.0])
+    gradient = tf.IndexedSlices(tf.constant([1.0, 2.0]), tf.constant([0, 0]), [1])
+    optimizer = library.optimizers.Adagrad(1.0, initial_accumulator_value=0.0)
+    optimizer.apply_gradients([(gradient, variable)])
+    moved = 1.0 - np.asarray(variable)
+    np.testing.assert_allclose(moved, [3.0 / np.sqrt(square)], rtol=1e-5)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -144,6 +145,24 @@ def test_ragged_data_are_refused_when_they_are_distributed(from_function: bool) 
         distribute(strategy)
     distribute(strategy, options=ON_HOST)
     distribute(tpu.software_strategy(strict=False))
+
+
+def test_fit_takes_plain_data() -> None:
+    """Keras hands them to a function as arguments, whose device nobody can tell."""
+    made = Setup(strict=True)
+
+    class Model(keras.Model):  # type: ignore[misc]
+        def call(self, ids: Any) -> Any:
+            return ids
+
+        def train_step(self, ids: Any) -> dict[str, tf.Tensor]:
+            return {"sum": tf.reduce_sum(made.look_up(ids))}
+
+    with made.strategy.scope():
+        model = Model()
+        model.compile()
+    history = model.fit(data(), verbose=0).history
+    assert history["sum"] == [WEIGHTS[3:5].sum()]
 
 
 # jit_compile.
