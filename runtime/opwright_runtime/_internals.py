@@ -11,7 +11,6 @@ from typing import Any
 
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
-from tensorflow.core.protobuf.tpu import topology_pb2 as _topology
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.autograph.core import config as _autograph_config
@@ -81,4 +80,3 @@ NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]
 OptimizerDynamicInput: Any = vars(_optimization)["OptimizerDynamicInput"]
 TPUEmbeddingConfiguration: Any = vars(_embedding)["TPUEmbeddingConfiguration"]
-TPUHardwareFeature: Any = vars(_topology)["TPUHardwareFeature"]

@@ -8,7 +8,8 @@ makes it is wrapped.
 from __future__ import annotations
 
 import functools
-from typing import Any
+
+import tensorflow as tf
 
 from opwright_runtime._internals import nest, tpu_embedding_class
 
@@ -20,7 +21,9 @@ def name_features(strategy_class: type) -> None:
         return
 
     @functools.wraps(make)
-    def make_with_names(self: Any) -> Any:
+    def make_with_names(
+        self: tf.tpu.experimental.embedding.TPUEmbedding,
+    ) -> object:
         config = make(self)
         if isinstance(self._strategy, strategy_class):
             paths = nest.flatten_with_joined_string_paths(self._feature_config)

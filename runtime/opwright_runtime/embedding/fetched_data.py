@@ -8,14 +8,16 @@ always do.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime._internals import input_lib, nest
 
+Distributed: TypeAlias = tf.distribute.DistributedDataset
 
-def fetched(dataset: Any) -> Any:
+
+def fetched(dataset: Distributed) -> Distributed:
     """A distributed data set whose elements, in functions, are placed on the core."""
     dataset.__class__ = _fetching(dataset.__class__)
     return dataset
@@ -25,7 +27,7 @@ def fetched(dataset: Any) -> Any:
 def _fetching(kind: Any) -> type:
     """A class of distributed data sets with iterators of the kind below."""
 
-    def iterate(self: Any) -> Any:
+    def iterate(self: Distributed) -> object:
         iterator = kind.__iter__(self)
         iterator.__class__ = _FetchedIterator
         return iterator
@@ -34,10 +36,10 @@ def _fetching(kind: Any) -> type:
 
 
 class _FetchedIterator(input_lib.DistributedIterator):  # type: ignore[misc]
-    def get_next(self, name: str | None = None) -> Any:
+    def get_next(self, name: str | None = None) -> object:
         device = self._strategy.extended.worker_devices[0]
 
-        def place(value: Any) -> Any:
+        def place(value: object) -> object:
             if tf.inside_function() and isinstance(value, tf.Tensor):
                 with tf.device(device):
                     return tf.identity(value)
@@ -48,7 +50,7 @@ class _FetchedIterator(input_lib.DistributedIterator):  # type: ignore[misc]
         return nest.pack_sequence_as(element, parts, expand_composites=True)
 
     @property
-    def _type_spec(self) -> Any:
+    def _type_spec(self) -> tf.TypeSpec:
         spec = super()._type_spec
         spec.__class__ = _FetchedIteratorSpec
         return spec
@@ -61,7 +63,7 @@ class _FetchedIteratorSpec(input_lib.DistributedIteratorSpec):  # type: ignore[m
     def value_type(self) -> type:
         return _FetchedIterator
 
-    def _from_components(self, components: Any) -> Any:
+    def _from_components(self, components: object) -> object:
         iterator = super()._from_components(components)
         iterator.__class__ = _FetchedIterator
         return iterator

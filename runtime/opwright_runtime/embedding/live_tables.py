@@ -70,10 +70,13 @@ def table(name: str) -> LiveTable:
     return LiveTable(values[0], dict(zip(slots, values[1:], strict=False)))
 
 
-def _retrieve_all(count: int) -> Any:
+def _retrieve_all(count: int) -> list[list[tf.Tensor]]:
     """Parameters, then what are called auxiliaries, each by table."""
     attrs = ("NumTables", count, "num_shards", 1, "shard_id", 0, "config", "")
-    return execute(contexts[CURRENT], "RetrieveAllTPUEmbeddingParameters", None, *attrs)
+    found: list[list[tf.Tensor]] = execute(
+        contexts[CURRENT], "RetrieveAllTPUEmbeddingParameters", None, *attrs
+    )
+    return found
 
 
 def _facts(parameters: Any) -> native.OptimizerFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -16,6 +16,8 @@ from opwright_runtime._internals import (
     ops,
     tpu_replication,
 )
+
+T = TypeVar("T")
 
 
 def jit_compile_error(what: str) -> NotImplementedError:
@@ -30,20 +32,23 @@ def jit_compile_error(what: str) -> NotImplementedError:
     )
 
 
-class _Run(control_flow.ControlFlowContext):  # type: ignore[misc]
+class _Run:
     """Sees each op that `strategy.run` traces, and leaves it where it is.
 
     An op belongs to the context around this one: control dependencies, gradients and
     loops are those of a program without it.
     """
 
+    _context: Any = control_flow.ControlFlowContext
+    outer_context: Any
+
     def __init__(self) -> None:
-        control_flow.ControlFlowContext.__init__(self)
+        self._context.__init__(self)
         self._in_xla = in_xla_context(ops.get_default_graph())
         # Where TensorFlow numbers what it would leave to the host.
         self._outside_compilation_counter = 0
 
-    def AddOp(self, op: Any) -> None:  # noqa: N802
+    def AddOp(self, op: tf.Operation) -> None:
         if self._in_xla and "TPUEmbedding" in op.type:
             raise jit_compile_error(op.type)
         outer = self.outer_context
@@ -51,45 +56,49 @@ class _Run(control_flow.ControlFlowContext):  # type: ignore[misc]
         if outer is not None:
             outer.AddOp(op)
 
-    def AddInnerOp(self, op: Any) -> None:  # noqa: N802
+    def AddInnerOp(self, op: tf.Operation) -> None:
         if self.outer_context is not None:
             self.outer_context.AddInnerOp(op)
 
-    def AddValue(self, value: Any) -> Any:  # noqa: N802
+    def AddValue(self, value: tf.Tensor) -> tf.Tensor:
         outer = self.outer_context
         return value if outer is None else outer.AddValue(value)
 
-    def Enter(self) -> None:  # noqa: N802
-        control_flow.ControlFlowContext.Enter(self)
+    def Enter(self) -> None:
+        self._context.Enter(self)
 
-    def EnterGradientColocation(self, op: Any, uid: Any) -> None:  # noqa: N802
-        control_flow.ControlFlowContext.EnterGradientColocation(self, op, uid)
+    def EnterGradientColocation(self, op: tf.Operation, uid: str) -> None:
+        self._context.EnterGradientColocation(self, op, uid)
 
-    def ExitGradientColocation(self, op: Any, uid: Any) -> None:  # noqa: N802
-        control_flow.ControlFlowContext.ExitGradientColocation(self, op, uid)
+    def ExitGradientColocation(self, op: tf.Operation, uid: str) -> None:
+        self._context.ExitGradientColocation(self, op, uid)
 
-    def IsXLAContext(self) -> bool:  # noqa: N802
+    def IsXLAContext(self) -> bool:
         return False
 
-    def RequiresUniqueFunctionRetracing(self) -> bool:  # noqa: N802
+    def RequiresUniqueFunctionRetracing(self) -> bool:
         return False
 
     @property
-    def grad_state(self) -> Any:
+    def grad_state(self) -> object:
         return None if self.outer_context is None else self.outer_context.grad_state
 
     @property
-    def back_prop(self) -> Any:
+    def back_prop(self) -> bool:
         return self.outer_context is not None and self.outer_context.back_prop
 
-    def to_control_flow_context_def(
-        self, context_def: Any, export_scope: Any = None
-    ) -> None:
+    def to_control_flow_context_def(self, *arguments: object) -> None:
         raise NotImplementedError
 
 
-class _StrictRun(_Run, tpu_replication.TPUReplicateContext):  # type: ignore[misc]
-    """The same, which TPUEmbedding takes for what is compiled for a TPU."""
+# By whether it is what TPUEmbedding takes for a program that is compiled for a TPU.
+_CONTEXTS = {
+    strict: type("Run", (_Run, base), {})
+    for strict, base in (
+        (False, control_flow.ControlFlowContext),
+        (True, tpu_replication.TPUReplicateContext),
+    )
+}
 
 
 @contextmanager
@@ -98,7 +107,7 @@ def run_context(strict: bool) -> Iterator[None]:
 
     Eagerly it is there for functions that are traced meanwhile.
     """
-    context = _StrictRun() if strict else _Run()
+    context = _CONTEXTS[strict]()
     context.Enter()
     try:
         yield
@@ -106,10 +115,10 @@ def run_context(strict: bool) -> Iterator[None]:
         context.Exit()
 
 
-def as_inputs(values: Any) -> Any:
+def as_inputs(values: T) -> T:
     """The same values, marked as those that `strategy.run` hands to its function."""
 
-    def mark(value: Any) -> Any:
+    def mark(value: object) -> object:
         if not isinstance(value, tf.Tensor) or isinstance(value, ops.EagerTensor):
             return value
         with tf.device(value.device):
@@ -119,4 +128,5 @@ def as_inputs(values: Any) -> Any:
 
     parts = nest.flatten(values, expand_composites=True)
     marked = [mark(part) for part in parts]
-    return nest.pack_sequence_as(values, marked, expand_composites=True)
+    packed: T = nest.pack_sequence_as(values, marked, expand_composites=True)
+    return packed

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime import native
 from opwright_runtime._internals import (
-    TPUHardwareFeature,
     distribute_lib,
     one_device,
     tpu_strategy,
 )
 from opwright_runtime.embedding.feature_names import name_features
-from opwright_runtime.embedding.fetched_data import fetched
+from opwright_runtime.embedding.fetched_data import Distributed, fetched
 from opwright_runtime.embedding.run_context import (
     as_inputs,
     jit_compile_error,
@@ -27,16 +26,16 @@ from opwright_runtime.embedding.steps import (
     in_embedding_step,
 )
 
+Options: TypeAlias = tf.distribute.InputOptions | None
 # What TPUEmbedding takes for the only core. There is no such device: its ops are placed
 # on the CPU, the only one that they have kernels for.
 _CORE = "/job:localhost/replica:0/task:0/device:TPU:0"
 
 
-class _HardwareFeature(tf.tpu.experimental.HardwareFeature):  # type: ignore[misc]
+class _HardwareFeature:
     """What libraries ask before they choose between TPUEmbedding and later kinds."""
 
-    def __init__(self) -> None:
-        super().__init__(TPUHardwareFeature(embedding_feature=TPUHardwareFeature.V1))
+    embedding_feature = tf.tpu.experimental.HardwareFeature.EmbeddingFeature.V1
 
     @property
     def num_embedding_devices_per_chip(self) -> int:
@@ -71,15 +70,21 @@ class _SoftwareExtended(one_device.OneDeviceExtended):  # type: ignore[misc]
             return next_creator(**kwargs)
         return super()._create_variable(next_creator, **kwargs)
 
-    def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+    def _experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: Options
+    ) -> Distributed:
         made = super()._experimental_distribute_dataset(dataset, options)
         return self._fetched(made, dataset.element_spec, options)
 
-    def _distribute_datasets_from_function(self, dataset_fn: Any, options: Any) -> Any:
+    def _distribute_datasets_from_function(
+        self, dataset_fn: Callable[..., tf.data.Dataset], options: Options
+    ) -> Distributed:
         made = super()._distribute_datasets_from_function(dataset_fn, options)
         return self._fetched(made, made.element_spec, options)
 
-    def _fetched(self, dataset: Any, element_spec: Any, options: Any) -> Any:
+    def _fetched(
+        self, dataset: Distributed, element_spec: object, options: Options
+    ) -> Distributed:
         """Data go to the TPU where the program does not say otherwise."""
         fetches = not options or options.experimental_fetch_to_device
         if not self._strict or not fetches:
