@@ -1,5 +1,6 @@
 // What native.py calls by name.
 #include <cstdint>
+#include <string>
 
 #include "base/isa.h"
 #include "embedding/optimizers.h"
@@ -21,6 +22,13 @@ OPWRIGHT_EXPORT void opwright_embedding_end_step(bool failed) {
 }
 OPWRIGHT_EXPORT int64_t opwright_embedding_step_count() {
   return opwright::embedding::System::Get().Steps();
+}
+// The configuration in use, as many bytes as are said; they stay until the thread asks again.
+OPWRIGHT_EXPORT const char* opwright_embedding_configuration(int64_t* size) {
+  thread_local std::string bytes;
+  bytes = opwright::embedding::System::Get().Config();
+  *size = static_cast<int64_t>(bytes.size());
+  return bytes.data();
 }
 OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
   return opwright::embedding::System::Get().Abandon(tell);

@@ -11,11 +11,11 @@ from typing import Any
 
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
-from tensorflow.core.protobuf.tpu import topology_pb2 as _topology
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.autograph.core import config as _autograph_config
 from tensorflow.python.distribute import distribute_lib as _distribute_lib
+from tensorflow.python.distribute import input_lib as _input_lib
 from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
 from tensorflow.python.eager import context as _context
@@ -30,27 +30,38 @@ from tensorflow.python.framework import op_callbacks as _op_callbacks
 from tensorflow.python.framework import op_def_library as _op_def_library
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import control_flow_ops as _control_flow
+from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.tpu import tpu_embedding_v2 as _tpu_embedding_v2
 from tensorflow.python.tpu import tpu_embedding_v2_utils as _tpu_embedding
+from tensorflow.python.tpu import tpu_replication as _tpu_replication
 from tensorflow.python.types import core as _types
+from tensorflow.python.util import nest as _nest
 
 autograph_config: Any = _autograph_config
 compiler_ir: Any = _compiler_ir
 context: Any = _context
+control_flow: Any = _control_flow
 core: Any = _core
 distribute_lib: Any = _distribute_lib
 eager_execute: Any = _execute
 function_types: Any = _function_types
 gen_tpu_ops: Any = _gen_tpu_ops
+input_lib: Any = _input_lib
 kernel_registry: Any = _kernels
+nest: Any = _nest
 one_device: Any = _one_device
 op_callbacks: Any = _op_callbacks
 op_def_library: Any = _op_def_library
 op_def_registry: Any = _op_def_registry
 ops: Any = _ops
+tpu_replication: Any = _tpu_replication
 tpu_strategy: Any = _tpu_strategy
 
+in_xla_context: Any = _control_flow_util.GraphOrParentsInXlaContext
 embedding_optimizer: Any = _tpu_embedding._Optimizer
+tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
 TensorType: Any = _types.Tensor
 
 # What an eager call of a generated class asks, which counts in every one of them.
@@ -65,8 +76,8 @@ graphs: Any = _ops._default_graph_stack
 """The graphs that this thread builds; `graphs.stack` is empty while there are none."""
 
 # Messages. Their modules are filled at run time, which type checkers do not see.
+AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]
 OptimizerDynamicInput: Any = vars(_optimization)["OptimizerDynamicInput"]
 TPUEmbeddingConfiguration: Any = vars(_embedding)["TPUEmbeddingConfiguration"]
-TPUHardwareFeature: Any = vars(_topology)["TPUHardwareFeature"]

@@ -28,6 +28,7 @@ __all__ = [
     "NativeLibraryError",
     "OptimizerFacts",
     "cuda",
+    "embedding_configuration",
     "embedding_optimizers",
     "isa",
     "kept_weights",
@@ -120,6 +121,10 @@ def library() -> ctypes.CDLL:
     functions.opwright_isa.restype = ctypes.c_char_p
     functions.opwright_use_isa.restype = ctypes.c_bool
     functions.opwright_embedding_optimizers.restype = ctypes.c_char_p
+    functions.opwright_embedding_configuration.argtypes = [
+        ctypes.POINTER(ctypes.c_int64)
+    ]
+    functions.opwright_embedding_configuration.restype = ctypes.c_void_p
     functions.opwright_kept_weights.restype = None
     functions.opwright_limit_kept_weights.argtypes = [ctypes.c_int64]
     functions.opwright_limit_kept_weights.restype = None
@@ -227,6 +232,13 @@ def embedding_optimizers() -> list[OptimizerFacts]:
     """The optimizers of embedding tables."""
     facts: list[OptimizerFacts] = json.loads(library().opwright_embedding_optimizers())
     return facts
+
+
+def embedding_configuration() -> bytes:
+    """The serialized TPUEmbeddingConfiguration of the tables; empty without any."""
+    size = ctypes.c_int64()
+    bytes_at = library().opwright_embedding_configuration(ctypes.byref(size))
+    return ctypes.string_at(bytes_at, size.value)
 
 
 class _Stamp(TypedDict):

@@ -142,18 +142,21 @@ def test_a_loop_in_the_graph_keeps_steps_apart(pipelined: bool) -> None:
 
 
 def test_enqueue_within_run() -> None:
-    """strategy.run of a tf.function, eagerly: enqueue, dequeue and gradients in one."""
+    """Enqueue, dequeue and gradients in the function that strategy.run calls."""
     made = Setup()
     data = made.strategy.experimental_distribute_dataset(dataset(), options=ON_HOST)
 
-    @tf.function
     def step(ids: Any, labels: tf.Tensor) -> None:
         made.embedding.enqueue(ids, training=True)
         activations = made.embedding.dequeue()
         made.embedding.apply_gradients(tf.zeros_like(activations) + labels)
 
-    for ids, labels in data:
+    @tf.function
+    def train(ids: Any, labels: tf.Tensor) -> None:
         made.strategy.run(step, args=(ids, labels))
+
+    for ids, labels in data:
+        train(ids, labels)
     np.testing.assert_array_equal(made.weights(), expected_weights())
 
 
@@ -260,8 +263,10 @@ def test_fit_of_a_model_that_has_tables(library: Any) -> None:
         model.compile(library.optimizers.SGD(0.01))
     ids = np.arange(50) % 10
     labels = (ids[:, None] % 2).astype(np.float32)
-    data = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(5, True)
-    errors = model.fit(data, epochs=4, verbose=0, shuffle=False).history["error"]
+    data = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(5, True).repeat()
+    data = strategy.experimental_distribute_dataset(data, options=ON_HOST)
+    history = model.fit(data, epochs=4, steps_per_epoch=10, verbose=0).history
+    errors = history["error"]
     assert errors[-1] < errors[0] / 2
 
 

@@ -7,6 +7,7 @@ from opwright_runtime.embedding.configuration import (
     EmbeddingFeature,
     EmbeddingTable,
 )
+from opwright_runtime.embedding.live_tables import LiveTable, table
 from opwright_runtime.embedding.optimizers import (
     Adadelta,
     CenteredRMSProp,
@@ -33,6 +34,7 @@ __all__ = [
     "EmbeddingTable",
     "FrequencyEstimator",
     "Lion",
+    "LiveTable",
     "Momentum",
     "ProximalAdagrad",
     "ProximalYogi",
@@ -42,4 +44,5 @@ __all__ = [
     "embedding_step",
     "embedding_step_count",
     "software_strategy",
+    "table",
 ]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime import native
 from opwright_runtime._internals import (
-    TPUHardwareFeature,
     distribute_lib,
     one_device,
     tpu_strategy,
+)
+from opwright_runtime.embedding.feature_names import name_features
+from opwright_runtime.embedding.fetched_data import Distributed, fetched
+from opwright_runtime.embedding.run_context import (
+    as_inputs,
+    jit_compile_error,
+    run_context,
 )
 from opwright_runtime.embedding.steps import (
     drop_batches_of_failed_step,
@@ -20,9 +26,25 @@ from opwright_runtime.embedding.steps import (
     in_embedding_step,
 )
 
+Options: TypeAlias = tf.distribute.InputOptions | None
 # What TPUEmbedding takes for the only core. There is no such device: its ops are placed
 # on the CPU, the only one that they have kernels for.
 _CORE = "/job:localhost/replica:0/task:0/device:TPU:0"
+
+
+class _HardwareFeature:
+    """What libraries ask before they choose between TPUEmbedding and later kinds."""
+
+    embedding_feature = tf.tpu.experimental.HardwareFeature.EmbeddingFeature.V1
+
+    @property
+    def num_embedding_devices_per_chip(self) -> int:
+        raise NotImplementedError(
+            "software_strategy is a TPU without SparseCores, which TPUEmbeddingV2 is "
+            "for: make a tf.tpu.experimental.embedding.TPUEmbedding with the same "
+            "features and optimizer. The SparseCore ops run through their classes in "
+            "opwright.tpu, and opwright.tpu.table shows a table as it is."
+        )
 
 
 class _SoftwareExtended(one_device.OneDeviceExtended):  # type: ignore[misc]
@@ -31,19 +53,44 @@ class _SoftwareExtended(one_device.OneDeviceExtended):  # type: ignore[misc]
     num_hosts = 1
     num_replicas_per_host = 1
     worker_devices = (_CORE,)
-    # What libraries ask before they choose between TPUEmbedding and its later kinds.
-    tpu_hardware_feature = tf.tpu.experimental.HardwareFeature(
-        TPUHardwareFeature(embedding_feature=TPUHardwareFeature.V1)
-    )
+    tpu_hardware_feature = _HardwareFeature()
     _device_assignment = None
     _tpu_cluster_resolver = None
+
+    def __init__(self, strategy: SoftwareTPUStrategy, strict: bool) -> None:
+        super().__init__(strategy, "/cpu:0")
+        self._strict = strict
 
     def _create_variable(
         self, next_creator: Callable[..., tf.Variable], **kwargs: object
     ) -> tf.Variable:
-        # A TPUStrategy's word for what no variable needs here.
-        kwargs.pop("skip_mirrored_creator", None)
+        # As TPUStrategy: what is no replica's business is its creator's, who takes what
+        # else there is. A table is no variable that another could lie beside.
+        if kwargs.pop("skip_mirrored_creator", False):
+            return next_creator(**kwargs)
         return super()._create_variable(next_creator, **kwargs)
+
+    def _experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: Options
+    ) -> Distributed:
+        made = super()._experimental_distribute_dataset(dataset, options)
+        return self._fetched(made, dataset.element_spec, options)
+
+    def _distribute_datasets_from_function(
+        self, dataset_fn: Callable[..., tf.data.Dataset], options: Options
+    ) -> Distributed:
+        made = super()._distribute_datasets_from_function(dataset_fn, options)
+        return self._fetched(made, made.element_spec, options)
+
+    def _fetched(
+        self, dataset: Distributed, element_spec: object, options: Options
+    ) -> Distributed:
+        """Data go to the TPU where the program does not say otherwise."""
+        fetches = not options or options.experimental_fetch_to_device
+        if not self._strict or not fetches:
+            return dataset
+        tpu_strategy.TPUExtended._check_spec(self, element_spec)
+        return fetched(dataset)
 
 
 class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
@@ -52,9 +99,10 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
     Functions run as they are: nothing is replicated, nothing compiled with XLA.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool = True) -> None:
         # Not TPUStrategyV2's, which looks for TPUs.
-        distribute_lib.Strategy.__init__(self, _SoftwareExtended(self, "/cpu:0"))
+        distribute_lib.Strategy.__init__(self, _SoftwareExtended(self, strict))
+        self._strict = strict
 
     def run(
         self,
@@ -77,22 +125,45 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
             options: taken, and of no effect: they are about XLA.
         """
         if tf.inside_function() or in_embedding_step():
-            return distribute_lib.Strategy.run(self, fn, args, kwargs, options)
+            return self._run(fn, args, kwargs)
         try:
             with embedding_step():
-                return distribute_lib.Strategy.run(self, fn, args, kwargs, options)
+                return self._run(fn, args, kwargs)
         except BaseException:
             drop_batches_of_failed_step()
             raise
 
+    def _run(
+        self,
+        fn: Callable[..., object],
+        args: Sequence[object],
+        kwargs: Mapping[str, object] | None,
+    ) -> Any:
+        if self._strict and tf.inside_function():
+            args, kwargs = as_inputs((tuple(args), dict(kwargs or {})))
+        try:
+            with run_context(self._strict):
+                return distribute_lib.Strategy.run(self, fn, args, kwargs)
+        except tf.errors.InvalidArgumentError as error:
+            if "XLA_CPU_JIT" in error.message and "TPUEmbedding" in error.message:
+                raise jit_compile_error("a step with TPU embeddings") from error
+            raise
 
-def software_strategy() -> SoftwareTPUStrategy:
+
+def software_strategy(*, strict: bool = True) -> SoftwareTPUStrategy:
     """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
 
     It stands where `tf.distribute.TPUStrategy(resolver)` stands, and the program stays
     as it is. Like initialising a TPU system, making one clears what was configured:
     another `TPUEmbedding` is made under it. One made before must not be used any more:
     it has no tables, or, configured alike, those of the other.
+
+    Args:
+        strict: refuse what TensorFlow refuses on a TPU, in its words: `enqueue` within
+            control flow or a `tf.function` that `run` calls, or with inputs that are
+            not those of the function which `run` calls; ids of a data set that was
+            distributed without `experimental_fetch_to_device=False`, and ragged or
+            sparse ones already when it is distributed.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
@@ -116,4 +187,5 @@ def software_strategy() -> SoftwareTPUStrategy:
     with tf.device("/cpu:0"):
         tf.raw_ops.ShutdownDistributedTPU()
         tf.raw_ops.ConfigureDistributedTPU()
-    return SoftwareTPUStrategy()
+    name_features(SoftwareTPUStrategy)
+    return SoftwareTPUStrategy(strict)

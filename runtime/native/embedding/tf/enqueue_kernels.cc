@@ -9,6 +9,7 @@
 #include "base/tf/register.h"
 #include "base/tf/status.h"
 #include "embedding/tf/calls.h"
+#include "embedding/tf/named_lookups.h"
 #include "embedding/tf/system.h"
 #include "embedding/tf/wait.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -32,14 +33,16 @@ Floats FloatsOf(const Tensor& tensor) {
   return {tensor.data(), tensor.dtype() == tensorflow::DT_DOUBLE, tensor.NumElements()};
 }
 
-absl::Status ReadMode(OpKernelContext* context, Mode configured, Mode* mode) {
+// `settled` is what the graph of a named lookup says; empty: the op's input does.
+absl::Status ReadMode(OpKernelContext* context, Mode configured, const std::string& settled,
+                      Mode* mode) {
   const Tensor* tensor;
   TF_RETURN_IF_ERROR(context->input("mode_override", &tensor));
   if (tensor->NumElements() != 1) {
     return Invalid("mode_override",
                    "must be a scalar, has the shape " + tensor->shape().DebugString());
   }
-  const tstring& name = tensor->flat<tstring>()(0);
+  const std::string name = settled.empty() ? std::string(tensor->flat<tstring>()(0)) : settled;
   if (name == "unspecified") {
     *mode = configured;
   } else if (name == "train") {
@@ -47,8 +50,8 @@ absl::Status ReadMode(OpKernelContext* context, Mode configured, Mode* mode) {
   } else if (name == "inference") {
     *mode = Mode::kInference;
   } else {
-    return Invalid("mode_override", "must be 'unspecified', 'train' or 'inference', is '" +
-                                        std::string(name) + "'");
+    return Invalid("mode_override",
+                   "must be 'unspecified', 'train' or 'inference', is '" + name + "'");
   }
   if (*mode != Mode::kInference && configured == Mode::kInference) {
     return Invalid("mode_override",
@@ -73,6 +76,9 @@ class EnqueueOp : public AsyncOpKernel {
     ordinal_is_input_ = !context->HasAttr("device_ordinal");
     if (!ordinal_is_input_) {
       OP_REQUIRES_OK(context, context->GetAttr("device_ordinal", &device_ordinal_));
+    }
+    if (context->HasAttr(kModeOfName)) {
+      OP_REQUIRES_OK(context, context->GetAttr(kModeOfName, &mode_of_name_));
     }
     std::vector<std::string> combiners;
     if (context->HasAttr("combiners")) {
@@ -147,7 +153,7 @@ class EnqueueOp : public AsyncOpKernel {
 
   absl::Status ReadBatch(OpKernelContext* context, const Configuration& configuration,
                          Batch* batch) const {
-    TF_RETURN_IF_ERROR(ReadMode(context, configuration.mode, &batch->mode));
+    TF_RETURN_IF_ERROR(ReadMode(context, configuration.mode, mode_of_name_, &batch->mode));
     if (!combiners_.empty() && combiners_.size() != configuration.tables.size()) {
       return Invalid("combiners",
                      absl::StrCat("must be one for each of the ", configuration.tables.size(),
@@ -216,6 +222,7 @@ class EnqueueOp : public AsyncOpKernel {
 
   bool ordinal_is_input_ = false;
   int64_t device_ordinal_ = -1;
+  std::string mode_of_name_;
   std::vector<Combiner> combiners_;
 };
 

@@ -64,6 +64,11 @@ bool System::Configured(absl::string_view config) {
   return engine_ && (config.empty() || Fits(config));
 }
 
+std::string System::Config() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return engine_ ? config_ : "";
+}
+
 std::shared_ptr<Engine> System::engine() {
   std::lock_guard<std::mutex> lock(mutex_);
   return engine_;

@@ -28,6 +28,8 @@ class System {
 
   // Whether there are tables, and with a configuration, whether they are those.
   bool Configured(absl::string_view config);
+  // The serialized configuration in use; empty: no tables.
+  std::string Config();
 
   // What the engine, if there is one, does when a call has ended; see Engine.
   void CallEnded(const CallRef& call, bool sure);

@@ -1,0 +1,132 @@
+"""What `strategy.run` traces under, so that TensorFlow checks it as a TPU's program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from opwright_runtime._internals import (
+    AttrValue,
+    control_flow,
+    in_xla_context,
+    nest,
+    ops,
+    tpu_replication,
+)
+
+T = TypeVar("T")
+
+
+def jit_compile_error(what: str) -> NotImplementedError:
+    """Says how to write a step that was put into a function which XLA compiles."""
+    return NotImplementedError(
+        f"{what} stands in a tf.function with jit_compile=True. On a TPU the whole "
+        "step is compiled; here the tables lie beside the program, and XLA cannot "
+        "reach them. Leave jit_compile away from the function around strategy.run, "
+        "from the one that it runs, and from Keras's compile(); put it on a function "
+        "that the step calls with activations, such as the dense layers, which then "
+        "compiles as it does elsewhere."
+    )
+
+
+class _Run:
+    """Sees each op that `strategy.run` traces, and leaves it where it is.
+
+    An op belongs to the context around this one: control dependencies, gradients and
+    loops are those of a program without it.
+    """
+
+    _context: Any = control_flow.ControlFlowContext
+    outer_context: Any
+
+    def __init__(self) -> None:
+        self._context.__init__(self)
+        self._in_xla = in_xla_context(ops.get_default_graph())
+        # Where TensorFlow numbers what it would leave to the host.
+        self._outside_compilation_counter = 0
+
+    def AddOp(self, op: tf.Operation) -> None:
+        if self._in_xla and "TPUEmbedding" in op.type:
+            raise jit_compile_error(op.type)
+        outer = self.outer_context
+        op._set_control_flow_context(outer)
+        if outer is not None:
+            outer.AddOp(op)
+
+    def AddInnerOp(self, op: tf.Operation) -> None:
+        if self.outer_context is not None:
+            self.outer_context.AddInnerOp(op)
+
+    def AddValue(self, value: tf.Tensor) -> tf.Tensor:
+        outer = self.outer_context
+        return value if outer is None else outer.AddValue(value)
+
+    def Enter(self) -> None:
+        self._context.Enter(self)
+
+    def EnterGradientColocation(self, op: tf.Operation, uid: str) -> None:
+        self._context.EnterGradientColocation(self, op, uid)
+
+    def ExitGradientColocation(self, op: tf.Operation, uid: str) -> None:
+        self._context.ExitGradientColocation(self, op, uid)
+
+    def IsXLAContext(self) -> bool:
+        return False
+
+    def RequiresUniqueFunctionRetracing(self) -> bool:
+        return False
+
+    @property
+    def grad_state(self) -> object:
+        return None if self.outer_context is None else self.outer_context.grad_state
+
+    @property
+    def back_prop(self) -> bool:
+        return self.outer_context is not None and self.outer_context.back_prop
+
+    def to_control_flow_context_def(self, *arguments: object) -> None:
+        raise NotImplementedError
+
+
+# By whether it is what TPUEmbedding takes for a program that is compiled for a TPU.
+_CONTEXTS = {
+    strict: type("Run", (_Run, base), {})
+    for strict, base in (
+        (False, control_flow.ControlFlowContext),
+        (True, tpu_replication.TPUReplicateContext),
+    )
+}
+
+
+@contextmanager
+def run_context(strict: bool) -> Iterator[None]:
+    """What is traced within is traced by `strategy.run`.
+
+    Eagerly it is there for functions that are traced meanwhile.
+    """
+    context = _CONTEXTS[strict]()
+    context.Enter()
+    try:
+        yield
+    finally:
+        context.Exit()
+
+
+def as_inputs(values: T) -> T:
+    """The same values, marked as those that `strategy.run` hands to its function."""
+
+    def mark(value: object) -> object:
+        if not isinstance(value, tf.Tensor) or isinstance(value, ops.EagerTensor):
+            return value
+        with tf.device(value.device):
+            marked = tf.identity(value)
+        marked.op._set_attr("_tpu_input_identity", AttrValue(b=True))
+        return marked
+
+    parts = nest.flatten(values, expand_composites=True)
+    marked = [mark(part) for part in parts]
+    packed: T = nest.pack_sequence_as(values, marked, expand_composites=True)
+    return packed
