@@ -131,8 +131,9 @@ $(VENV)/.bench: $(VENV)/.native
 	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
 
-bench-embedding: native $(VENV)/.bench ## Time TPU embeddings against FBGEMM, torch and TensorFlow.
+bench-embedding: native $(VENV)/.bench ## Time TPU embeddings, and programs with them, against their peers.
 	$(BIN)/python benchmarks/embedding.py
+	$(BIN)/python benchmarks/embedding_training.py
 
 bench-native: native ## Time the RNN kernels and opwright.keras: against torch and Keras, with many callers.
 	$(BIN)/python benchmarks/rnn.py

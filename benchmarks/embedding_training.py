@@ -1,0 +1,444 @@
+"""Whole training steps of a DLRM on the CPU: data, towers and embedding tables.
+
+benchmarks/embedding.py times what the tables cost; this is the program around them: a
+batch from a pipeline, a tower for dense features, the tables, the dot products of all
+pairs, a tower on top, the loss, and Adagrad for everything. All contenders start with
+the same weights, get the same batches and are compared by their losses. Every round
+times each of them once; what is printed is medians over the rounds, and the quartiles.
+
+opwright: TPUEmbedding under software_strategy; towers in plain TensorFlow.
+tensorflow: the same towers; gather, segment_sum, ResourceSparseApplyAdagradV2.
+tf_keras, keras: layers and the optimizer of Keras 2 and 3, a step of fit without its
+    callbacks. Of an id that is there twice Keras 3 sums the squares: its loss is held
+    to the others' with more room.
+torch: nn.EmbeddingBag with sparse gradients and torch.optim.Adagrad.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tf_keras
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from embedding import measure, spread
+from opwright import tpu
+from opwright_runtime import native
+
+DENSE = 13
+BATCHES = 8
+RATE, ACCUMULATOR = 0.01, 0.1
+STEPS = 5  # Whose losses are compared.
+
+Floats = NDArray[np.float32]
+Step = Callable[[], Any]  # The loss of a step.
+
+
+@dataclass(frozen=True)
+class Setup:
+    name: str
+    tables: int
+    rows: int
+    dim: int
+    bag: int
+    batch: int
+
+    @property
+    def bottom(self) -> list[int]:
+        return [DENSE, 128, self.dim]
+
+    @property
+    def top(self) -> list[int]:
+        return [self.dim + (self.tables + 1) * self.tables // 2, 256, 64, 1]
+
+    def table(self, i: int) -> Floats:
+        rng = np.random.default_rng(i)
+        return (rng.random((self.rows, self.dim), np.float32) - np.float32(0.5)) / 4
+
+    def towers(self) -> list[Floats]:
+        """Kernels and biases, of the bottom and then of the top."""
+        rng = np.random.default_rng(99)
+        weights = []
+        for sizes in (self.bottom, self.top):
+            for rows, columns in pairwise(sizes):
+                kernel = rng.standard_normal((rows, columns)) / np.sqrt(rows)
+                weights.append(kernel.astype(np.float32))
+                weights.append(np.zeros([columns], np.float32))
+        return weights
+
+    def data(self) -> tuple[Floats, NDArray[np.int32], Floats]:
+        """Batches of dense features, of ids, [batch, table, bag], and of labels."""
+        rng = np.random.default_rng(7)
+        shape = (BATCHES, self.batch)
+        return (
+            rng.standard_normal((*shape, DENSE), np.float32),
+            rng.integers(0, self.rows, (*shape, self.tables, self.bag), np.int32),
+            rng.integers(0, 2, (*shape, 1)).astype(np.float32),
+        )
+
+    def pipeline(self) -> Iterator[Any]:
+        data = tf.data.Dataset.from_tensor_slices(self.data())
+        return iter(data.repeat().prefetch(2))
+
+    def __str__(self) -> str:
+        ids = "one-hot" if self.bag == 1 else f"bags of {self.bag}"
+        return f"{self.name}: {self.tables} x {self.rows // 1000}k x {self.dim}, {ids}"
+
+
+SETUPS = (
+    Setup("H", 26, 100_000, 16, 1, 2048),
+    Setup("B", 8, 100_000, 32, 20, 2048),
+)
+
+
+def pairs(setup: Setup) -> NDArray[np.int32]:
+    """Where the dot products of all pairs lie in a flattened [tables + 1]^2."""
+    rows, columns = np.tril_indices(setup.tables + 1, -1)
+    return (rows * (setup.tables + 1) + columns).astype(np.int32)
+
+
+def score(weights: list[Any], setup: Setup, dense: Any, bags: list[Any]) -> Any:
+    """The model without its tables, in TensorFlow."""
+
+    def tower(x: Any, weights: list[Any]) -> Any:
+        for i in range(0, len(weights), 2):
+            x = tf.nn.bias_add(x @ weights[i], weights[i + 1])
+            if i + 2 < len(weights):
+                x = tf.nn.relu(x)
+        return x
+
+    bottom = 2 * (len(setup.bottom) - 1)
+    x = tower(dense, weights[:bottom])
+    all_bags = tf.stack([x, *bags], axis=1)
+    products = tf.matmul(all_bags, all_bags, transpose_b=True)
+    products = tf.reshape(products, [setup.batch, (setup.tables + 1) ** 2])
+    inputs = tf.concat([x, tf.gather(products, pairs(setup), axis=1)], axis=1)
+    return tower(inputs, weights[bottom:])
+
+
+def cross_entropy(labels: Any, scores: Any) -> Any:
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, scores)
+    return tf.reduce_mean(losses)
+
+
+class Towers:
+    """Variables and slots of the dense part, for contenders in plain TensorFlow."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.weights = [tf.Variable(one) for one in setup.towers()]
+        self.slots = [tf.Variable(tf.fill(v.shape, ACCUMULATOR)) for v in self.weights]
+
+    def apply(self, gradients: list[Any]) -> None:
+        for variable, slot, gradient in zip(
+            self.weights, self.slots, gradients, strict=True
+        ):
+            tf.raw_ops.ResourceApplyAdagradV2(
+                var=variable.handle,
+                accum=slot.handle,
+                lr=RATE,
+                epsilon=0.0,
+                grad=gradient,
+            )
+
+
+def opwright_step(setup: Setup) -> Step:
+    embedding = tf.tpu.experimental.embedding
+    strategy = tpu.software_strategy()
+    with strategy.scope():
+        features = [
+            embedding.FeatureConfig(
+                embedding.TableConfig(
+                    setup.rows,
+                    setup.dim,
+                    initializer=tf_keras.initializers.Constant(setup.table(i)),
+                    combiner="sum",
+                    name=f"table{i}",
+                ),
+                output_shape=[setup.batch],
+            )
+            for i in range(setup.tables)
+        ]
+        tables = embedding.TPUEmbedding(
+            features, embedding.Adagrad(RATE, initial_accumulator_value=ACCUMULATOR)
+        )
+        towers = Towers(setup)
+    tables.build()
+    splits = tf.range(0, setup.batch * setup.bag + 1, setup.bag)
+    data = setup.pipeline()
+
+    def inputs(ids: Any) -> Any:
+        if setup.bag == 1:
+            return tf.reshape(ids, [setup.batch])
+        values = tf.reshape(ids, [setup.batch * setup.bag])
+        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+    @tf.function(autograph=False)
+    def step(data: Any) -> Any:
+        dense, ids, labels = next(data)
+
+        def run(dense: Any, labels: Any) -> Any:
+            bags = tables.dequeue()
+            with tf.GradientTape() as tape:
+                tape.watch(bags)
+                loss = cross_entropy(labels, score(towers.weights, setup, dense, bags))
+            of_bags, gradients = tape.gradient(loss, (bags, towers.weights))
+            tables.apply_gradients(of_bags)
+            towers.apply(gradients)
+            return loss
+
+        tables.enqueue([inputs(one) for one in tf.unstack(ids, axis=1)])
+        return strategy.run(run, args=(dense, labels))
+
+    return lambda: step(data)
+
+
+def tensorflow_step(setup: Setup) -> Step:
+    tables = [tf.Variable(setup.table(i)) for i in range(setup.tables)]
+    slots = [tf.Variable(tf.fill(v.shape, ACCUMULATOR)) for v in tables]
+    towers = Towers(setup)
+    segments = tf.repeat(tf.range(setup.batch), setup.bag)
+    data = setup.pipeline()
+
+    def look_up(table: Any, ids: Any) -> Any:
+        rows = tf.gather(table, tf.reshape(ids, [-1]))
+        return rows if setup.bag == 1 else tf.math.segment_sum(rows, segments)
+
+    @tf.function(autograph=False)
+    def step(data: Any) -> Any:
+        dense, ids, labels = next(data)
+        with tf.GradientTape() as tape:
+            bags = [
+                tf.ensure_shape(look_up(table, one), [setup.batch, setup.dim])
+                for table, one in zip(tables, tf.unstack(ids, axis=1), strict=True)
+            ]
+            loss = cross_entropy(labels, score(towers.weights, setup, dense, bags))
+        of_tables, gradients = tape.gradient(loss, (tables, towers.weights))
+        towers.apply(gradients)
+        for table, slot, gradient in zip(tables, slots, of_tables, strict=True):
+            rows, at = tf.unique(gradient.indices)
+            tf.raw_ops.ResourceSparseApplyAdagradV2(
+                var=table.handle,
+                accum=slot.handle,
+                lr=RATE,
+                epsilon=0.0,
+                grad=tf.math.unsorted_segment_sum(gradient.values, at, tf.size(rows)),
+                indices=rows,
+            )
+        return loss
+
+    return lambda: step(data)
+
+
+def keras_model(library: Any, setup: Setup) -> Any:
+    """The same model of layers, in Keras 2 or 3."""
+    constant = library.initializers.Constant
+    weights = iter(setup.towers())
+
+    def tower(sizes: list[int]) -> list[Any]:
+        return [
+            library.layers.Dense(
+                columns,
+                activation="relu" if columns != sizes[-1] else None,
+                kernel_initializer=constant(next(weights)),
+                bias_initializer=constant(next(weights)),
+            )
+            for columns in sizes[1:]
+        ]
+
+    bottom, top = tower(setup.bottom), tower(setup.top)
+    tables = [
+        library.layers.Embedding(setup.rows, setup.dim, constant(setup.table(i)))
+        for i in range(setup.tables)
+    ]
+    where = pairs(setup)
+
+    class Model(library.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bottom, self.top, self.tables = bottom, top, tables
+
+        def call(self, inputs: Any) -> Any:
+            x, ids = inputs
+            for layer in self.bottom:
+                x = layer(x)
+            bags = [
+                tf.reduce_sum(table(one), axis=1)
+                for table, one in zip(self.tables, tf.unstack(ids, axis=1), strict=True)
+            ]
+            bags = tf.stack([x, *bags], axis=1)
+            products = tf.matmul(bags, bags, transpose_b=True)
+            products = tf.reshape(products, [setup.batch, (setup.tables + 1) ** 2])
+            x = tf.concat([x, tf.gather(products, where, axis=1)], axis=1)
+            for layer in self.top:
+                x = layer(x)
+            return x
+
+        def train_step(self, data: Any) -> Any:
+            """As theirs, but for the loss, which is this step's and no mean of all."""
+            dense, ids, labels = data
+            with tf.GradientTape() as tape:
+                loss = cross_entropy(labels, self((dense, ids)))
+            weights = self.trainable_variables
+            if library is keras:
+                weights = [one.value for one in weights]
+            gradients = tape.gradient(loss, weights)
+            pairs = zip(gradients, self.trainable_variables, strict=True)
+            self.optimizer.apply_gradients(pairs)
+            return {"loss": loss}
+
+    return Model()
+
+
+def keras_step_of(library: Any, optimizer: Callable[..., Any]) -> Callable[..., Step]:
+    def make(setup: Setup) -> Step:
+        model = keras_model(library, setup)
+        model.compile(
+            optimizer(RATE, initial_accumulator_value=ACCUMULATOR, epsilon=1e-12),
+            jit_compile=False,
+        )
+        dense, ids, _ = setup.data()
+        model((dense[0], ids[0]))
+        model.make_train_function()
+        data = setup.pipeline()
+        return lambda: model.train_function(data)["loss"]
+
+    return make
+
+
+def torch_step(setup: Setup) -> Step:
+    tables = [
+        torch.nn.EmbeddingBag.from_pretrained(
+            torch.from_numpy(setup.table(i)), freeze=False, mode="sum", sparse=True
+        )
+        for i in range(setup.tables)
+    ]
+    towers = [torch.from_numpy(one).requires_grad_() for one in setup.towers()]
+    optimizer = torch.optim.Adagrad(
+        [*towers, *(table.weight for table in tables)],
+        RATE,
+        initial_accumulator_value=ACCUMULATOR,
+        eps=0,
+    )
+    where = torch.from_numpy(pairs(setup)).long()
+    loss_of = torch.nn.BCEWithLogitsLoss()
+    batches = [
+        [torch.from_numpy(part) for part in batch]
+        for batch in zip(*setup.data(), strict=True)
+    ]
+    at = 0
+
+    def tower(x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+        for i in range(0, len(weights), 2):
+            x = torch.addmm(weights[i + 1], x, weights[i])
+            if i + 2 < len(weights):
+                x = torch.relu(x)
+        return x
+
+    def step() -> torch.Tensor:
+        nonlocal at
+        # A copy, as a pipeline makes one.
+        dense, ids, labels = (part.clone() for part in batches[at % BATCHES])
+        at += 1
+        optimizer.zero_grad()
+        bottom = 2 * (len(setup.bottom) - 1)
+        x = tower(dense, towers[:bottom])
+        bags = [table(one) for table, one in zip(tables, ids.unbind(1), strict=True)]
+        all_bags = torch.stack([x, *bags], 1)
+        products = torch.bmm(all_bags, all_bags.transpose(1, 2)).flatten(1)
+        inputs = torch.cat([x, products.index_select(1, where)], 1)
+        loss = loss_of(tower(inputs, towers[bottom:]), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+CONTENDERS: dict[str, Callable[[Setup], Step]] = {
+    "opwright": opwright_step,
+    "tensorflow": tensorflow_step,
+    "tf_keras": keras_step_of(tf_keras, tf_keras.optimizers.legacy.Adagrad),
+    "keras": keras_step_of(keras, keras.optimizers.Adagrad),
+    "torch": torch_step,
+}
+
+
+def agree(steps: dict[str, Step]) -> None:
+    """Fails unless all have the same losses."""
+    losses = {
+        name: np.array([float(step()) for _ in range(STEPS)])
+        for name, step in steps.items()
+    }
+    first = next(iter(losses.values()))
+    for name, found in losses.items():
+        if not np.allclose(found, first, 1e-2 if name == "keras" else 1e-4):
+            raise SystemExit(f"{name} computes something else: {found}, not {first}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--setups", default="HB", help="letters of set-ups")
+    parser.add_argument(
+        "--only", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS)
+    )
+    parser.add_argument(
+        "--shrink", type=int, default=1, help="divide the rows of all tables"
+    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each set-up")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 where opwright is not ahead"
+    )
+    options = parser.parse_args()
+    torch.set_num_threads(os.cpu_count() or 1)
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    if "opwright" in options.only:
+        console.print(f"{native.isa()}, {os.cpu_count()} cores")
+    table = Table(title="A training step of a DLRM, ms: median (quartiles)")
+    table.add_column("set-up")
+    for name in options.only:
+        table.add_column(name, justify="right")
+    ratios: dict[str, list[float]] = {}
+    with Progress(console=console, transient=True) as progress:
+        chosen = [one for one in SETUPS if one.name in options.setups]
+        for setup in progress.track(chosen, description="Timing"):
+            small = replace(setup, rows=setup.rows // options.shrink)
+            steps = {name: CONTENDERS[name](small) for name in options.only}
+            agree(steps)
+            calls = {
+                name: lambda i, step=step: float(step()) for name, step in steps.items()
+            }
+            times = measure(calls, options.seconds)
+            table.add_row(str(small), *(spread(one, 1e-3) for one in times.values()))
+            ours = float(np.median(times.get("opwright", np.nan)))
+            for name, samples in times.items():
+                if name != "opwright":
+                    ratios.setdefault(name, []).append(float(np.median(samples)) / ours)
+    console.print(table)
+    if "opwright" not in options.only:
+        return 0
+    for name, found in ratios.items():
+        listed = ", ".join(f"{ratio:.2f} x" for ratio in found)
+        console.print(f"program: {listed} as fast as {name}")
+    behind = any(ratio < 1 for found in ratios.values() for ratio in found)
+    return 1 if behind and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
