@@ -2,7 +2,8 @@
 
 The shapes, and how they are timed, are those of benchmarks/rnn.py: every round times
 both once, what is printed is medians over the rounds and their quartiles. Inference is
-a call of the layers in a `tf.function`, training such a call and all gradients.
+a call of the layers in a `tf.function`, training such a call and all gradients. Where
+opwright.keras leaves a call to Keras's own loop there is nothing to compare.
 """
 
 from __future__ import annotations
@@ -23,9 +24,17 @@ from rich.table import Table
 
 import opwright.keras
 from opwright_runtime import native
+from opwright_runtime.rnn import keras_layers
 from rnn import SHAPES, WHAT, Call, Shape, measure, spread
 
 KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN"}
+#: Around where packing the weights takes as long as the kernels save.
+FEW_STEPS = [
+    Shape(str(units), steps, batch, units, units)
+    for units in (128, 512, 1024)
+    for steps in (1, 4, 8, 16, 32, 64)
+    for batch in (1, 32)
+]
 
 
 def calls(of: ModuleType, shape: Shape, mode: str) -> dict[str, Call]:
@@ -54,6 +63,12 @@ def calls(of: ModuleType, shape: Shape, mode: str) -> dict[str, Call]:
     return {"inference": lambda: infer(x), "training": lambda: train(x)}
 
 
+def on_kernels(shape: Shape, mode: str, what: str) -> bool:
+    cell = getattr(opwright.keras, KINDS[mode])(shape.units).cell
+    cell.build((shape.batch, shape.inputs))
+    return keras_layers._pays(cell, shape.time, what == "training")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -63,6 +78,11 @@ def main() -> int:
     parser.add_argument("--what", nargs="+", default=list(WHAT), choices=WHAT)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each row")
     parser.add_argument(
+        "--few-steps",
+        action="store_true",
+        help="time calls of few steps instead, and all of them on the kernels",
+    )
+    parser.add_argument(
         "--check", action="store_true", help="exit with 1 where Keras is as fast"
     )
     options = parser.parse_args()
@@ -70,6 +90,9 @@ def main() -> int:
     native.load()
     console = Console(width=None if sys.stdout.isatty() else 120)
     shapes = [shape for shape in SHAPES if shape.name in options.shapes]
+    if options.few_steps:
+        shapes = FEW_STEPS
+        keras_layers._FREE_STEPS = -sys.maxsize
     tables = {}
     for what in options.what:
         tables[what] = Table(title=f"{what.capitalize()}, ms: median (quartiles)")
@@ -86,6 +109,10 @@ def main() -> int:
                     calls(of, shape, mode) for of in (opwright.keras, keras.layers)
                 )
                 for what in options.what:
+                    if not on_kernels(shape, mode, what):
+                        tables[what].add_row(str(shape), mode, "Keras's own loop")
+                        progress.advance(task)
+                        continue
                     progress.update(task, description=f"{shape.name} {mode} {what}")
                     pair = {"ours": ours[what], "theirs": theirs[what]}
                     times = measure(pair, options.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import opwright.keras
 from opwright import params_from_keras
+from opwright_runtime.rnn import keras_layers
 from support.places import environment
 from support.processes import run_code
 
@@ -25,6 +27,17 @@ KINDS = ("LSTM", "GRU", "SimpleRNN")
 MASK = np.array(
     [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]], bool
 )
+
+
+FREE_STEPS = keras_layers._FREE_STEPS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def of_any_steps() -> Iterator[None]:
+    """On the kernels also where Keras's loop is faster, which small tests are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras_layers, "_FREE_STEPS", -(10**9))
+        yield
 
 
 def pair(kind: str, input_size: int, **arguments: Any) -> list[Any]:
@@ -144,6 +157,32 @@ def test_on_the_kernels(kind: str, arguments: dict[str, Any]) -> None:
     for training in (False, True):
         ops = ops_of(layer, training=training)
         assert "CudnnRNNV3" in ops and "While" not in ops
+
+
+@pytest.mark.parametrize(
+    ("units", "steps", "ways"),
+    [
+        (3, 4, []),
+        (3, 5, [False, True]),
+        (3, None, [False, True]),
+        (512, 8, [True]),
+        (512, 24, [False, True]),
+        (1024, 16, []),
+    ],
+)
+def test_few_steps_are_left_to_keras(
+    units: int, steps: int | None, ways: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keras_layers, "_FREE_STEPS", FREE_STEPS)
+    layer = opwright.keras.LSTM(units)
+    spec = tf.TensorSpec([2, steps, units])
+    found = []
+    for training in (False, True):
+        call = tf.function(lambda x, way=training: layer(x, training=way))
+        graph = call.get_concrete_function(spec).graph
+        if any(op.type == "CudnnRNNV3" for op in graph.get_operations()):
+            found.append(training)
+    assert found == ways
 
 
 LACKING = {

@@ -7,6 +7,7 @@ own loop.
 
 from __future__ import annotations
 
+import math
 import warnings
 from functools import cache
 from typing import Any, TypeAlias
@@ -30,6 +31,12 @@ _SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.sigmoid)
 _RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
+# A call packs its weights anew, which takes as long as the kernels save in some steps:
+# in four, and in one more for so many numbers, in inference and in training. Timed on
+# two cores by benchmarks/keras_layers.py --few-steps.
+_FREE_STEPS = 4
+_NUMBERS_A_STEP = {False: 1 << 17, True: 1 << 19}
+
 
 class _OnKernels:
     """What the layers share; it goes before Keras's class."""
@@ -49,7 +56,11 @@ class _OnKernels:
         if isinstance(mask, (list, tuple)):
             mask = mask[0]
         mode = self._mode_here()
-        if mode is None or not _fits(mode, self.cell, sequences, initial_state, mask):
+        if (
+            mode is None
+            or not _fits(mode, self.cell, sequences, initial_state, mask)
+            or not _pays(self.cell, sequences.shape[1], training)
+        ):
             above: _Keras = super()
             outputs: _Outputs = above.inner_loop(
                 sequences, initial_state, mask, training=training
@@ -105,7 +116,7 @@ class LSTM(_OnKernels, keras.layers.LSTM):  # type: ignore[misc]
     """`keras.layers.LSTM` on opwright's kernels, with the same arguments.
 
     Keras's own loop runs what they lack: activations other than tanh and sigmoid,
-    `recurrent_dropout`, `use_cudnn=False`.
+    `recurrent_dropout`, `use_cudnn=False`; and calls of few steps, where it is faster.
     """
 
     __module__ = "opwright.keras"
@@ -116,7 +127,8 @@ class GRU(_OnKernels, keras.layers.GRU):  # type: ignore[misc]
     """`keras.layers.GRU` on opwright's kernels, with the same arguments.
 
     Keras's own loop runs what they lack: activations other than tanh and sigmoid,
-    `reset_after=False`, `recurrent_dropout`, `use_cudnn=False`.
+    `reset_after=False`, `recurrent_dropout`, `use_cudnn=False`; and calls of few steps,
+    where it is faster.
     """
 
     __module__ = "opwright.keras"
@@ -127,7 +139,7 @@ class SimpleRNN(_OnKernels, keras.layers.SimpleRNN):  # type: ignore[misc]
     """`keras.layers.SimpleRNN` on opwright's kernels, with the same arguments.
 
     Keras's own loop runs what they lack: activations other than tanh and relu,
-    `recurrent_dropout`.
+    `recurrent_dropout`; and calls of few steps, where it is faster.
     """
 
     __module__ = "opwright.keras"
@@ -177,6 +189,13 @@ def _fits(
     counts = len(states) == (2 if mode == "lstm" else 1)
     masked = mask is None or tf.TensorShape(x.shape[:2]).is_compatible_with(mask.shape)
     return sizes and counts and masked
+
+
+def _pays(cell: _Keras, steps: int | None, training: bool) -> bool:
+    """Whether a call of so many steps is faster on the kernels."""
+    numbers = math.prod(cell.kernel.shape) + math.prod(cell.recurrent_kernel.shape)
+    room = _NUMBERS_A_STEP[bool(training)]
+    return steps is None or numbers <= (steps - _FREE_STEPS) * room
 
 
 def _params(mode: RnnMode, cell: _Keras) -> _Tensor:
