@@ -42,7 +42,7 @@ TPU = {
     *("EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion", "Momentum"),
     *("ProximalAdagrad", "ProximalYogi", "RMSProp", "TPUEmbeddingConfiguration"),
     *("drop_embedding_batches", "embedding_step", "embedding_step_count"),
-    "software_strategy",
+    *("LiveTable", "software_strategy", "table"),
 }
 #: The public modules of the runtime; of `gencode` generated code decides.
 RUNTIME = {
@@ -55,7 +55,7 @@ RUNTIME = {
         *("KERNEL_PRIORITY", "KeptWeights", "LIBRARY", "NativeLibraryError"),
         *("OptimizerFacts", "cuda", "embedding_optimizers", "isa", "kept_weights"),
         *("library", "limit_kept_weights", "load", "load_if_present", "loaded"),
-        "use_isa",
+        *("embedding_configuration", "use_isa"),
     },
     "rnn": WEIGHTS,
     "tpu_check": {
