@@ -165,6 +165,20 @@ def test_fit_takes_plain_data() -> None:
     assert history["sum"] == [WEIGHTS[3:5].sum()]
 
 
+def test_graphs_of_sessions_are_left_alone() -> None:
+    made = Setup(strict=True)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+
+        def step(ids: Any) -> Any:
+            made.embedding.enqueue(ids + 1, training=False)
+            enqueued = tf.compat.v1.get_default_graph().get_operations()
+            with tf.control_dependencies(enqueued):
+                return made.embedding.dequeue()
+
+        found = made.strategy.run(step, args=(tf.constant([0, 1]),))
+        np.testing.assert_array_equal(session.run(found), WEIGHTS[1:3])
+
+
 # jit_compile.
 
 

@@ -123,6 +123,10 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
             args: its arguments.
             kwargs: its keyword arguments.
             options: taken, and of no effect: they are about XLA.
+
+        Raises:
+            NotImplementedError: ops of TPU embeddings, here or in `fn`, stand in a
+                function with `jit_compile=True`.
         """
         if tf.inside_function() or in_embedding_step():
             return self._run(fn, args, kwargs)
@@ -139,6 +143,9 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         args: Sequence[object],
         kwargs: Mapping[str, object] | None,
     ) -> Any:
+        if not tf.executing_eagerly() and not tf.inside_function():
+            # A session's graph, which TensorFlow's checks are not made for.
+            return distribute_lib.Strategy.run(self, fn, args, kwargs)
         if self._strict and tf.inside_function():
             args, kwargs = as_inputs((tuple(args), dict(kwargs or {})))
         try:
