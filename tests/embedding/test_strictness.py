@@ -147,6 +147,33 @@ def test_ragged_data_are_refused_when_they_are_distributed(from_function: bool) 
     distribute(tpu.software_strategy(strict=False))
 
 
+@pytest.mark.parametrize("options", [None, ON_HOST], ids=["fetched", "on_host"])
+def test_data_come_through_every_loop(options: Any) -> None:
+    """Also where no tables are: the last batch is a smaller one, and then they end."""
+    strategy = tpu.software_strategy()
+    data = strategy.experimental_distribute_dataset(
+        tf.data.Dataset.range(10).batch(4), options=options
+    )
+
+    @tf.function
+    def whole(data: Any) -> tf.Tensor:
+        total = tf.constant(0, tf.int64)
+        for batch in data:
+            total += strategy.run(tf.reduce_sum, args=(batch,))
+        return total
+
+    @tf.function
+    def one(iterator: Any) -> tf.Tensor:
+        return strategy.run(lambda batch: batch + 1, args=(next(iterator),))
+
+    assert [batch.numpy().tolist() for batch in data][-1] == [8, 9]
+    assert int(whole(data)) == int(whole(iter(data))) == 45
+    iterator = iter(data)
+    assert [one(iterator).numpy()[-1] for _ in range(3)] == [4, 8, 10]
+    with pytest.raises(tf.errors.OutOfRangeError):
+        one(iterator)
+
+
 def test_fit_takes_plain_data() -> None:
     """Keras hands them to a function as arguments, whose device nobody can tell."""
     made = Setup(strict=True)
