@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from opwright import tpu
 from support.embedding_program import rows, table, tpu_embedding
@@ -239,6 +240,24 @@ def test_a_step_that_is_to_be_compiled_is_refused_in_words(
             program(ids)
     assert tpu.embedding_step_count() == 0
     assert tpu.drop_embedding_batches() == 0
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_compile_with_jit_compile_is_refused_in_words(library: Any) -> None:
+    made = Setup(strict=True)
+
+    class Model(library.Model):  # type: ignore[misc]
+        def call(self, ids: Any) -> Any:
+            return ids
+
+        def train_step(self, ids: Any) -> dict[str, tf.Tensor]:
+            return {"sum": tf.reduce_sum(made.look_up(ids))}
+
+    with made.strategy.scope():
+        model = Model()
+        model.compile(jit_compile=True)
+    with pytest.raises(NotImplementedError, match=r"Leave jit_compile away.*compile()"):
+        model.fit(data(), verbose=0)
 
 
 def test_what_a_step_calls_with_activations_compiles() -> None:
