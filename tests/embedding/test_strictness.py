@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from opwright import tpu
 from support.embedding_program import rows, table, tpu_embedding
@@ -147,6 +148,33 @@ def test_ragged_data_are_refused_when_they_are_distributed(from_function: bool) 
     distribute(tpu.software_strategy(strict=False))
 
 
+@pytest.mark.parametrize("options", [None, ON_HOST], ids=["fetched", "on_host"])
+def test_data_come_through_every_loop(options: Any) -> None:
+    """Also where no tables are: the last batch is a smaller one, and then they end."""
+    strategy = tpu.software_strategy()
+    data = strategy.experimental_distribute_dataset(
+        tf.data.Dataset.range(10).batch(4), options=options
+    )
+
+    @tf.function
+    def whole(data: Any) -> tf.Tensor:
+        total = tf.constant(0, tf.int64)
+        for batch in data:
+            total += strategy.run(tf.reduce_sum, args=(batch,))
+        return total
+
+    @tf.function
+    def one(iterator: Any) -> tf.Tensor:
+        return strategy.run(lambda batch: batch + 1, args=(next(iterator),))
+
+    assert [batch.numpy().tolist() for batch in data][-1] == [8, 9]
+    assert int(whole(data)) == int(whole(iter(data))) == 45
+    iterator = iter(data)
+    assert [one(iterator).numpy()[-1] for _ in range(3)] == [4, 8, 10]
+    with pytest.raises(tf.errors.OutOfRangeError):
+        one(iterator)
+
+
 def test_fit_takes_plain_data() -> None:
     """Keras hands them to a function as arguments, whose device nobody can tell."""
     made = Setup(strict=True)
@@ -212,6 +240,24 @@ def test_a_step_that_is_to_be_compiled_is_refused_in_words(
             program(ids)
     assert tpu.embedding_step_count() == 0
     assert tpu.drop_embedding_batches() == 0
+
+
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_compile_with_jit_compile_is_refused_in_words(library: Any) -> None:
+    made = Setup(strict=True)
+
+    class Model(library.Model):  # type: ignore[misc]
+        def call(self, ids: Any) -> Any:
+            return ids
+
+        def train_step(self, ids: Any) -> dict[str, tf.Tensor]:
+            return {"sum": tf.reduce_sum(made.look_up(ids))}
+
+    with made.strategy.scope():
+        model = Model()
+        model.compile(jit_compile=True)
+    with pytest.raises(NotImplementedError, match=r"Leave jit_compile away.*compile()"):
+        model.fit(data(), verbose=0)
 
 
 def test_what_a_step_calls_with_activations_compiles() -> None:

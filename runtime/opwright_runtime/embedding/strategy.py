@@ -151,8 +151,13 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         try:
             with run_context(self._strict):
                 return distribute_lib.Strategy.run(self, fn, args, kwargs)
-        except tf.errors.InvalidArgumentError as error:
-            if "XLA_CPU_JIT" in error.message and "TPUEmbedding" in error.message:
+        except (tf.errors.InvalidArgumentError, RuntimeError) as error:
+            # XLA found an op of ours; or TensorFlow found enqueue in a function, which
+            # Keras 2 makes of what it has compiled.
+            said = str(error)
+            in_xla = "XLA_CPU_JIT" in said and "TPUEmbedding" in said
+            within = getattr(fn, "_jit_compile", False) and "TPUReplicate" in said
+            if in_xla or within:
                 raise jit_compile_error("a step with TPU embeddings") from error
             raise
 
