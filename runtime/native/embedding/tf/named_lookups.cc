@@ -79,24 +79,35 @@ void ForFunctionsOf(absl::string_view op, const AttrSlice& attrs, const See& see
   }
 }
 
-// What the functions of a library do.
+// What functions do: all that a graph may call, and no others, of which there may be many.
 class Library {
  public:
-  explicit Library(const FunctionLibraryDefinition& functions) {
-    for (std::string& name : functions.ListFunctionNames()) uses_[std::move(name)];
-    std::map<absl::string_view, std::vector<std::string>> callers;
-    std::vector<std::string> changed;
-    for (auto& [name, uses] : uses_) {
+  Library(const FunctionLibraryDefinition& functions, const Graph& graph) {
+    std::vector<std::string> next, changed;
+    const auto reach = [&](absl::string_view name) {
+      if (uses_.find(name) != uses_.end()) return true;
+      if (!functions.Contains(std::string(name))) return false;
+      uses_[std::string(name)];
+      next.emplace_back(name);
+      return true;
+    };
+    for (const Node* node : graph.op_nodes()) {
+      ForFunctionsOf(node->type_string(), node->attrs(), reach);
+    }
+    std::map<std::string, std::vector<std::string>, std::less<>> callers;
+    while (!next.empty()) {
+      const std::string name = std::move(next.back());
+      next.pop_back();
       const auto record = functions.FindRecord(name);
       if (!record) continue;
+      Uses uses;
       for (const NodeDef& node : record->fdef().node_def()) {
         uses |= OfOp(node.op());
-        ForFunctionsOf(node.op(), AttrSlice(node),
-                       [&, &caller = name](absl::string_view callee) {
-                         const auto found = uses_.find(callee);
-                         if (found != uses_.end()) callers[found->first].push_back(caller);
-                       });
+        ForFunctionsOf(node.op(), AttrSlice(node), [&](absl::string_view callee) {
+          if (reach(callee)) callers[std::string(callee)].push_back(name);
+        });
       }
+      uses_[name] = uses;
       if (!(uses == Uses())) changed.push_back(name);
     }
     // From each function to those that call it: calls may be of any depth, and in circles.
@@ -331,7 +342,7 @@ absl::Status Settle(const GraphOptimizationPassOptions& options) {
       if (device->device_type() == "TPU") return absl::OkStatus();
     }
   }
-  const Library library(functions);
+  const Library library(functions, **options.graph);
   for (const std::string& name : library.Used()) {
     const auto record = functions.FindRecord(name);
     if (!record) continue;
