@@ -65,6 +65,15 @@ def small(**settings: Any) -> System:
     return System([Table(9, 2)], [Feature(0, (3,))], settings)
 
 
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """A wait that nothing ends fails its test: shutting down ends all of them."""
+    timer = threading.Timer(120, tf.raw_ops.ShutdownDistributedTPU)
+    timer.start()
+    yield
+    timer.cancel()
+
+
 Press = Callable[[float], list[float]]
 
 

@@ -18,6 +18,7 @@ FILES = sorted(
 
 # By what is wrong with it. Constants make no shape that could be refused.
 CONSTANTS = r"(?:\d+(?:,\s*\d+)*)?\}"
+SHORT = r"(?:u?int(?:8|16|32)_t|int|unsigned)"
 FORBIDDEN = {
     "aborts on a bad shape; use BuildTensorShape": (
         rf"\bTensorShape(?:\s+\w+)?\s*\(\s*\{{(?!\s*{CONSTANTS})"
@@ -37,7 +38,8 @@ FORBIDDEN = {
         r"\bsto(?:i|l|ll|ul|ull|f|d)\s*\(|\bato(?:i|l|ll|f)\s*\("
     ),
     "cuts a size short; use Narrow": (
-        r"static_cast<(?:u?int(?:8|16|32)_t|int|unsigned)>\(\s*[\w.>-]*size\(\)\s*\)"
+        rf"(?:static_cast<{SHORT}>|\b{SHORT})\(\s*[\w.>-]*size\(\)\s*\)"
+        rf"|\({SHORT}\)\s*[\w.>-]*size\(\)"
     ),
     "sizes a copy by hand": (
         r"\b(?:alloca|malloc|calloc|realloc|strcpy|strcat|sprintf)\s*\("
@@ -156,6 +158,8 @@ def test_what_is_allowed_is_there() -> None:
         "std::stoi(text)",
         "static_cast<int>(serialized.size())",
         "static_cast<int32_t>(list->size())",
+        "int(bytes.size())",
+        "(int)bytes.size()",
         "new float[n]",
         "new std::atomic<int>[n]",
         "REGISTER_KERNEL_BUILDER(Name(NAME), Op);",
