@@ -140,7 +140,7 @@ CONVERTERS: Final = {
     "shape": "as_shape",
     "list(shape)": "as_shapes",
 }
-#: The same for a bool: a mapping, which takes half as long as a call.
+#: The same for a bool, by subscription.
 FLAGS: Final = "flags"
 #: The same for a message; it takes the message's name too.
 MESSAGE_CONVERTER: Final = "as_bytes"

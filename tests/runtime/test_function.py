@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import OpInputError, Scope, op_class
+from opwright import OpInputError, OpOptionError, Scope, op_class
 from opwright.linalg import MatMul, mat_mul
 from opwright.math import AddV2, add_v2
 
@@ -148,6 +148,21 @@ def test_a_saved_model(tmp_path):
     assert found.inputs.a is operation.inputs[0]
     assert found.inputs.T is tf.float32
     assert found.inputs.transpose_a is False
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_bool_is_nothing_that_equals_one(graph):
+    def transposed(value):
+        def call():
+            return mat_mul(X, X, transpose_a=value)
+
+        return tf.function(call)() if graph else call()
+
+    np.testing.assert_array_equal(transposed(np.True_), transposed(True))
+    # A dtype equals its number, which for float32 is 1.
+    for value in (1, 0, 1.0, np.int64(1), tf.float32, "yes", []):
+        with pytest.raises(OpOptionError, match="transpose_a must be a bool"):
+            transposed(value)
 
 
 def test_threads_share_classes_and_scopes():

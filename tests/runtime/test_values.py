@@ -341,6 +341,13 @@ def test_several_outputs() -> None:
             misuse(op)
 
 
+def test_a_number_is_an_array() -> None:
+    op = Square.create(Scope.current(), 3.0)
+    assert tf.constant(op).numpy() == 9
+    assert op.__array__().shape == ()
+    assert np.array(op, np.float64).dtype == np.float64
+
+
 def test_what_tensorflow_leaves_no_way_for() -> None:
     """It asks whether these are its own class: `as_output()` is one."""
     op = Square.create(Scope.current(), X)

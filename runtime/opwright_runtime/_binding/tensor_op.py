@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import TypeVar
 
@@ -67,6 +69,13 @@ else:
             # The body of a tf.function that is given an op receives a tensor.
             return self.as_output().__tf_tracing_type__(context)
 
+        def __array__(
+            self, dtype: npt.DTypeLike = None, copy: bool | None = None
+        ) -> npt.NDArray[Any]:
+            # An array of no dimensions too, where a tensor's own gives a number.
+            array = np.asarray(self.as_output(), dtype)
+            return array.copy() if copy else array
+
         def _as_graph_element(self) -> tf.Tensor:
             return self.as_output()
 
@@ -86,7 +95,7 @@ else:
 
     for _name in (
         *tf.Tensor.OVERLOADABLE_OPERATORS,
-        *("__array__", "__bool__", "__complex__", "__float__", "__format__"),
+        *("__bool__", "__complex__", "__float__", "__format__"),
         *("__hash__", "__index__", "__int__", "__iter__", "__len__", "__round__"),
         *("__dlpack__", "__dlpack_device__"),
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -96,5 +96,17 @@ def as_shapes(values: Iterable[ShapeLike]) -> list[TensorShape]:
     return list(map(as_shape, values))
 
 
-flags: Mapping[Any, bool] = {False: False, True: True}
-"""The bool that a value is: NumPy's is one, and 0 or 1, nothing else."""
+class _Flags:
+    # No dict: 1 and `tf.float32` are equal to True.
+    def __getitem__(self, value: object) -> bool:
+        if isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        raise TypeError(f"{value!r} is not a bool")
+
+
+flags = _Flags()
+"""`flags[value]`: the bool that a value is; NumPy's are some, and nothing else is.
+
+Raises:
+    TypeError: it is none.
+"""

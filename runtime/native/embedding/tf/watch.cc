@@ -129,9 +129,9 @@ class Watcher {
           ended = true;
           keep = false;
         } else if (keep && age >= entry.silence) {
-          LOG(WARNING) << what << ", for "
-                       << std::chrono::duration_cast<std::chrono::seconds>(age).count()
-                       << " s now";
+          LOG(ERROR) << what << ", for "
+                     << std::chrono::duration_cast<std::chrono::seconds>(age).count()
+                     << " s now";
           entry.silence *= 2;
         }
       }
