@@ -14,6 +14,8 @@ BLOCKS = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs/guide.md").read_text("utf-8"), re.DOTALL
 )
 
+pytestmark = pytest.mark.slow  # Each in a process of its own.
+
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_code_runs(number: int, tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def test_opdefs_are_the_installed_registry() -> None:
     assert "0 changes" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pb", "pbtxt"])
 def test_saved_lists(tmp_path: Path, suffix: str) -> None:
     shutil.copytree(OPDEFS / "math", tmp_path / "opdefs" / "math")

@@ -78,6 +78,7 @@ def test_what_a_module_exports_is_the_package_s_too(mine: Path) -> None:
     assert_runs(code, mine)
 
 
+@pytest.mark.slow  # Each in a process of its own.
 @pytest.mark.parametrize(
     "statement",
     [
