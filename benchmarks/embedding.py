@@ -266,6 +266,19 @@ def torch_contender(setup: Setup, batches: list[Ids]) -> Contender:
     )
 
 
+def apply_adagrad(variable: Any, accumulator: Any, slices: Any, rate: float) -> None:
+    """Of rows, TensorFlow's: the gradients of one are added up first."""
+    rows, at = tf.unique(slices.indices)
+    tf.raw_ops.ResourceSparseApplyAdagradV2(
+        var=variable.handle,
+        accum=accumulator.handle,
+        lr=rate,
+        epsilon=0.0,
+        grad=tf.math.unsorted_segment_sum(slices.values, at, tf.size(rows)),
+        indices=rows,
+    )
+
+
 def tensorflow_contender(setup: Setup, batches: list[Ids]) -> Contender:
     variables = [tf.Variable(setup.weights(i)) for i in range(setup.tables)]
     accumulators = [tf.Variable(tf.fill(v.shape, ACCUMULATOR)) for v in variables]
@@ -291,15 +304,7 @@ def tensorflow_contender(setup: Setup, batches: list[Ids]) -> Contender:
         for variable, accumulator, one in zip(
             variables, accumulators, slices, strict=True
         ):
-            rows, at = tf.unique(one.indices)
-            tf.raw_ops.ResourceSparseApplyAdagradV2(
-                var=variable.handle,
-                accum=accumulator.handle,
-                lr=RATE,
-                epsilon=0.0,
-                grad=tf.math.unsorted_segment_sum(one.values, at, tf.size(rows)),
-                indices=rows,
-            )
+            apply_adagrad(variable, accumulator, one, RATE)
 
     return Contender(
         lambda i: forward(ids[i]),

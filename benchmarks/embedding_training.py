@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from embedding import measure, spread
+from embedding import apply_adagrad, measure, spread
 from opwright import tpu
 from opwright_runtime import native
 
@@ -230,15 +230,7 @@ def tensorflow_step(setup: Setup) -> Step:
         of_tables, gradients = tape.gradient(loss, (tables, towers.weights))
         towers.apply(gradients)
         for table, slot, gradient in zip(tables, slots, of_tables, strict=True):
-            rows, at = tf.unique(gradient.indices)
-            tf.raw_ops.ResourceSparseApplyAdagradV2(
-                var=table.handle,
-                accum=slot.handle,
-                lr=RATE,
-                epsilon=0.0,
-                grad=tf.math.unsorted_segment_sum(gradient.values, at, tf.size(rows)),
-                indices=rows,
-            )
+            apply_adagrad(table, slot, gradient, RATE)
         return loss
 
     return lambda: step(data)

@@ -211,8 +211,8 @@ void LookupIsRight(Random& random, const TableConfig& table, const Device& held,
         sum += weight * x;
       }
       const double scale = bags.scales.empty() ? 1 : bags.scales[s];
-      const double difference = out[s * table.dimension + k] - sum * scale;
-      EXPECT(std::abs(difference) <= (either + 2e-3 * (1 + std::abs(sum))) * scale);
+      const double found = out[s * table.dimension + k];
+      EXPECT(std::abs(found - sum * scale) <= either * scale + 2e-3 * (1 + std::abs(found)));
     }
   }
 }
