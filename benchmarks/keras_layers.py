@@ -25,7 +25,7 @@ from rich.table import Table
 import opwright.keras
 from opwright_runtime import native
 from opwright_runtime.rnn import keras_layers
-from rnn import SHAPES, WHAT, Call, Shape, measure, spread
+from rnn import SHAPES, WHAT, Call, Shape, calls_of, measure, spread
 
 KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN"}
 #: Around where packing the weights takes as long as the kernels save.
@@ -49,18 +49,7 @@ def calls(of: ModuleType, shape: Shape, mode: str) -> dict[str, Call]:
     model(x)
     weights = [variable.value for variable in model.trainable_variables]
 
-    @tf.function(autograph=False)
-    def infer(x: tf.Tensor) -> tf.Tensor:
-        return model(x, training=False)
-
-    @tf.function(autograph=False)
-    def train(x: tf.Tensor) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = model(x, training=True)
-        return tape.gradient(y, [x, *weights], y)
-
-    return {"inference": lambda: infer(x), "training": lambda: train(x)}
+    return dict(zip(WHAT, calls_of(model, x, weights), strict=True))
 
 
 def on_kernels(shape: Shape, mode: str, what: str) -> bool:

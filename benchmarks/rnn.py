@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -159,6 +160,23 @@ def torch_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
     return infer, train
 
 
+def calls_of(model: Any, x: tf.Tensor, weights: Sequence[Any]) -> tuple[Call, Call]:
+    """Of a model of Keras's: inference, and training with all gradients."""
+
+    @tf.function(autograph=False)
+    def infer(x: tf.Tensor) -> tf.Tensor:
+        return model(x, training=False)
+
+    @tf.function(autograph=False)
+    def train(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = model(x, training=True)
+        return tape.gradient(y, [x, *weights], y)
+
+    return lambda: infer(x), lambda: train(x)
+
+
 def keras_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
     kind = tf.keras.layers.LSTM if mode == "lstm" else tf.keras.layers.GRU
     layers = []
@@ -170,19 +188,7 @@ def keras_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
     model = tf.keras.Sequential(layers)
     x = tf.random.normal([shape.batch, shape.time, shape.inputs])
     model(x)
-
-    @tf.function(autograph=False)
-    def infer(x: tf.Tensor) -> tf.Tensor:
-        return model(x, training=False)
-
-    @tf.function(autograph=False)
-    def train(x: tf.Tensor) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = model(x, training=True)
-        return tape.gradient(y, [x, *model.trainable_variables], y)
-
-    return lambda: infer(x), lambda: train(x)
+    return calls_of(model, x, model.trainable_variables)
 
 
 CONTENDERS = {
