@@ -17,37 +17,44 @@ using V = typename Simd<float, N>::V;
 
 constexpr int64_t kLine = 64;
 
-// Lines that hold a row, wherever it begins; fewer if rows begin with a line.
-inline int64_t LinesOf(const float* table, int64_t row_bytes, int64_t stride_bytes) {
-  const bool aligned =
-      reinterpret_cast<uintptr_t>(table) % kLine == 0 && stride_bytes % kLine == 0;
-  return (row_bytes + kLine - 1) / kLine + (aligned ? 0 : 1);
+// Functions of the standard library may be shared with code for other processors.
+inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Whether every row begins with a line.
+inline bool Aligned(const float* table, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(table) % kLine == 0 && stride * 4 % kLine == 0;
 }
 
-// Prefetches the lines of a row, into a level of the cache.
+// Lines that hold as many floats, wherever they begin.
+inline int64_t LinesOf(int64_t floats, bool aligned) {
+  return (floats * 4 + kLine - 1) / kLine + (aligned ? 0 : 1);
+}
+
+// Asks for the line of an address, into a level of the cache.
 template <int kLevel>
-inline void Prefetch(const float* from, int64_t lines) {
+inline void Prefetch(const void* at) {
+  __builtin_prefetch(at, 0, 4 - kLevel);
+  // GCC takes a function that does nothing else for one without effect, and leaves it out.
+  asm volatile("");
+}
+
+template <int kLevel>
+inline void PrefetchLines(const float* from, int64_t lines) {
   const char* const data = reinterpret_cast<const char*>(from);
-  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(data + i * kLine, 0, 4 - kLevel);
+  for (int64_t i = 0; i < lines; ++i) Prefetch<kLevel>(data + i * kLine);
 }
 
-// The second level: the first one has room for fewer requests than it takes to keep memory
-// busy. But if they are all for the first line of a pair and for none of the second ones, Zen 4
-// drops requests for the second level.
-inline bool PrefetchToFirstLevel(int64_t row_bytes, int64_t stride_bytes) {
-  return row_bytes <= kLine && stride_bytes % (2 * kLine) == 0;
+// How far ahead of the rows that are summed others are asked for, in bytes and so in rows:
+// enough to keep memory busy, and little enough to be there still when it is their turn.
+// Measured, and flat around these.
+inline int64_t RowsAhead(int64_t bytes, int64_t row_bytes, int64_t least, int64_t most) {
+  return Min(most, Max(least, bytes / row_bytes));
 }
 
-// Rows are prefetched in blocks, and worked with when the whole block has been:
-// requests between the stores of other rows are slower (Zen 4). Measured, and flat around
-// these.
-inline int64_t RowsInBlock(int64_t row_bytes) {
-  const int64_t rows = (64 << 10) / row_bytes;
-  return rows < 8 ? 8 : rows > 256 ? 256 : rows;
-}
-
-// The first level has no room for a block: how many rows ahead to prefetch instead.
-constexpr int64_t kRowsAhead = 64;
+// Updates ask for rows in blocks, into the second level, and work with a block when all of it
+// has been asked for: requests between the stores of other rows are slower (Zen 4).
+inline int64_t RowsInBlock(int64_t row_bytes) { return RowsAhead(64 << 10, row_bytes, 8, 256); }
 
 // floorf, inlined with every instruction set; values beyond int32 have no fraction.
 inline float Floor(float x) {
@@ -78,14 +85,51 @@ struct Quantized {
   }
 };
 
+// Rows are asked for before they are summed. Memory is kept busiest by requests spread evenly
+// among the sums: lines of the row that comes `ahead` ids later.
+struct Spread {
+  int64_t ahead, ids_end;
+  bool aligned;  // Rows begin with a line.
+
+  void BeforeSample(const LookupCall&, int64_t) {}
+
+  template <int kFloats>
+  void BesideRow(const LookupCall& call, int64_t i, int64_t from) {
+    const int64_t next = i + ahead < ids_end ? i + ahead : i;
+    const float* const row = call.table + call.indices[next] * call.stride + from;
+    constexpr int kInLine = kLine / sizeof(float);
+    for (int k = 0; k < kFloats; k += kInLine) Prefetch<1>(row + k);
+    if (!aligned) Prefetch<1>(row + kFloats - 1);
+  }
+};
+
+// But such requests wait for the stores of outputs where these are as many. There whole rows
+// are asked for, of samples to come.
+struct Bunched {
+  int64_t ahead, ids_end, lines;
+  int64_t asked;
+
+  void BeforeSample(const LookupCall& call, int64_t sample) {
+    const int64_t until = Min(ids_end, call.offsets[sample + 1] + ahead);
+    for (; asked < until; ++asked) {
+      PrefetchLines<1>(call.table + call.indices[asked] * call.stride, lines);
+    }
+  }
+
+  template <int>
+  void BesideRow(const LookupCall&, int64_t, int64_t) {}
+};
+
 // One sample's columns `from` to `from + kVectors * N`.
-template <int N, int kVectors, class Read>
-inline void Bag(const LookupCall& call, const Read& read, int64_t sample, int64_t from) {
+template <int N, int kVectors, class Read, class Ahead>
+inline void Bag(const LookupCall& call, const Read& read, Ahead& ahead, int64_t sample,
+                int64_t from) {
   V<N> sum[kVectors];
   for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};  // All at once would go through memory.
   const int64_t end = call.offsets[sample + 1];
   for (int64_t i = call.offsets[sample]; i < end; ++i) {
     const float* const row = call.table + call.indices[i] * call.stride + from;
+    ahead.template BesideRow<N * kVectors>(call, i, from);
     if (call.per_sample_weights) {
       const float weight = call.per_sample_weights[i];
       for (int v = 0; v < kVectors; ++v) sum[v] += weight * read.template Row<N>(row + v * N);
@@ -98,61 +142,77 @@ inline void Bag(const LookupCall& call, const Read& read, int64_t sample, int64_
   for (int v = 0; v < kVectors; ++v) Put<float, N>(out + v * N, sum[v] * scale);
 }
 
-template <class Read>
-using BagFunction = void (*)(const LookupCall&, const Read&, int64_t, int64_t);
-
-template <class Read, int... kVectors>
-inline BagFunction<Read> BagOf(int vectors, std::integer_sequence<int, kVectors...>) {
-  static constexpr BagFunction<Read> kAll[] = {Bag<kLanes, kVectors + 1, Read>...};
-  return kAll[vectors - 1];
+// All samples of rows that are kVectors long.
+template <int kVectors, class Read, class Ahead>
+void Bags(const LookupCall& call, const Read& read, Ahead& ahead) {
+  for (int64_t sample = call.first; sample < call.end; ++sample) {
+    ahead.BeforeSample(call, sample);
+    Bag<kLanes, kVectors>(call, read, ahead, sample, 0);
+  }
 }
 
 // Columns that fill no vector, in halves.
-template <int N, class Read>
-inline void Narrow(const LookupCall& call, const Read& read, int64_t sample, int64_t from) {
+template <int N, class Read, class Ahead>
+inline void Narrow(const LookupCall& call, const Read& read, Ahead& ahead, int64_t sample,
+                   int64_t from) {
   if constexpr (N > 0) {
     if (call.dimension - from >= N) {
-      Bag<N, 1>(call, read, sample, from);
+      Bag<N, 1>(call, read, ahead, sample, from);
       from += N;
     }
-    Narrow<N / 2>(call, read, sample, from);
+    Narrow<N / 2>(call, read, ahead, sample, from);
+  }
+}
+
+// By number of vectors, from one on.
+template <class Read, class Ahead>
+struct BagFunctions {
+  using OfColumns = void (*)(const LookupCall&, const Read&, Ahead&, int64_t, int64_t);
+  using OfRows = void (*)(const LookupCall&, const Read&, Ahead&);
+  OfColumns columns[OPWRIGHT_ACCUMULATORS];
+  OfRows rows[OPWRIGHT_ACCUMULATORS];
+
+  template <int... kBefore>
+  static constexpr BagFunctions Make(std::integer_sequence<int, kBefore...>) {
+    return {{Bag<kLanes, kBefore + 1, Read, Ahead>...}, {Bags<kBefore + 1, Read, Ahead>...}};
+  }
+};
+
+template <class Read, class Ahead>
+void LookupAhead(const LookupCall& call, const Read& read, Ahead ahead) {
+  constexpr int kMax = OPWRIGHT_ACCUMULATORS;
+  static constexpr auto kFunctions =
+      BagFunctions<Read, Ahead>::Make(std::make_integer_sequence<int, kMax>());
+  const int64_t vectors = call.dimension / kLanes;
+  if (vectors > 0 && vectors <= kMax && call.dimension % kLanes == 0) {
+    kFunctions.rows[vectors - 1](call, read, ahead);
+    return;
+  }
+  const int64_t full = vectors / kMax, last = vectors % kMax;
+  for (int64_t sample = call.first; sample < call.end; ++sample) {
+    ahead.BeforeSample(call, sample);
+    int64_t from = 0;
+    for (int64_t i = 0; i < full; ++i, from += kMax * kLanes) {
+      kFunctions.columns[kMax - 1](call, read, ahead, sample, from);
+    }
+    if (last) kFunctions.columns[last - 1](call, read, ahead, sample, from);
+    Narrow<kLanes / 2>(call, read, ahead, sample, vectors * kLanes);
   }
 }
 
 template <class Read>
 void LookupWith(const LookupCall& call, const Read& read) {
-  constexpr int kMax = OPWRIGHT_ACCUMULATORS;
-  const auto numbers = std::make_integer_sequence<int, kMax>();
-  const int64_t vectors = call.dimension / kLanes;
-  const int64_t full = vectors / kMax;
-  const int last = static_cast<int>(vectors % kMax);
-  const BagFunction<Read> full_bag = BagOf<Read>(kMax, numbers);
-  const BagFunction<Read> last_bag = last ? BagOf<Read>(last, numbers) : nullptr;
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
-  const int64_t block = RowsInBlock(row_bytes);
-  const int64_t stride_bytes = call.stride * static_cast<int64_t>(sizeof(float));
-  const int64_t lines = LinesOf(call.table, row_bytes, stride_bytes);
-  const bool first_level = PrefetchToFirstLevel(row_bytes, stride_bytes);
-  const int64_t ids_end = call.offsets[call.end];
-  int64_t prefetched = call.offsets[call.first];
-  for (int64_t sample = call.first; sample < call.end; ++sample) {
-    const int64_t needed = call.offsets[sample + 1];
-    int64_t until = prefetched;
-    if (first_level) {
-      until = needed + kRowsAhead;
-    } else if (needed > prefetched) {
-      until = needed > prefetched + block ? needed : prefetched + block;
-    }
-    for (; prefetched < until && prefetched < ids_end; ++prefetched) {
-      const float* const row = call.table + call.indices[prefetched] * call.stride;
-      first_level ? Prefetch<1>(row, lines) : Prefetch<2>(row, lines);
-    }
-    int64_t from = 0;
-    for (int64_t i = 0; i < full; ++i, from += kMax * kLanes) {
-      full_bag(call, read, sample, from);
-    }
-    if (last) last_bag(call, read, sample, from);
-    Narrow<kLanes / 2>(call, read, sample, vectors * kLanes);
+  const bool aligned = Aligned(call.table, call.stride);
+  const int64_t lines = LinesOf(call.dimension, aligned);
+  const int64_t first = call.offsets[call.first], ids_end = call.offsets[call.end];
+  constexpr int64_t kShortBag = 4;
+  constexpr int64_t kNarrowRow = 2;
+  if (lines > kNarrowRow && ids_end - first < kShortBag * (call.end - call.first)) {
+    const int64_t ahead = RowsAhead(16 << 10, row_bytes, 16, 64);
+    LookupAhead(call, read, Bunched{ahead, ids_end, lines, first});
+  } else {
+    LookupAhead(call, read, Spread{RowsAhead(4 << 10, row_bytes, 4, 32), ids_end, aligned});
   }
 }
 
@@ -214,18 +274,16 @@ template <class Rule>
 void Update(const UpdateCall& call) {
   using F = typename Rule::F;
   const Step<Rule> step(*call.hyper);
-  const int64_t row_bytes = call.stride * static_cast<int64_t>(sizeof(float));
-  const int64_t lines = LinesOf(call.table, row_bytes, row_bytes);
-  const int64_t gradient_lines =
-      (call.dimension * static_cast<int64_t>(sizeof(float)) + kLine - 1) / kLine;
-  const int64_t block = RowsInBlock(row_bytes);
+  const int64_t lines = LinesOf(call.stride, Aligned(call.table, call.stride));
+  const int64_t gradient_lines = LinesOf(call.dimension, true);
+  const int64_t block = RowsInBlock(call.stride * static_cast<int64_t>(sizeof(float)));
   int64_t prefetched = 0;
   for (int64_t i = 0; i < call.count; ++i) {
     if (i == prefetched) {
       const int64_t until = call.count - i < block ? call.count : i + block;
       for (; prefetched < until; ++prefetched) {
-        Prefetch<2>(call.table + call.rows[prefetched] * call.stride, lines);
-        Prefetch<2>(call.contributions[call.offsets[prefetched]].gradient, gradient_lines);
+        PrefetchLines<2>(call.table + call.rows[prefetched] * call.stride, lines);
+        PrefetchLines<2>(call.contributions[call.offsets[prefetched]].gradient, gradient_lines);
       }
     }
     float* const row = call.table + call.rows[i] * call.stride;

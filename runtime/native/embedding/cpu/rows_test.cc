@@ -32,7 +32,7 @@ class Floats {
   int64_t offset_, size_;
 };
 
-// Samples of none to several rows.
+// Samples of none to many rows.
 struct Ids {
   std::vector<int64_t> offsets{0}, rows;
   std::vector<float> weights, scales;
@@ -40,8 +40,10 @@ struct Ids {
 
 Ids DrawIds(Random& random, int64_t samples, int64_t rows) {
   Ids ids;
+  // How rows are asked for depends on how many there are of a sample.
+  const int64_t most = 2 + random.Below(12);
   for (int64_t s = 0; s < samples; ++s) {
-    for (int64_t n = random.Below(6); n > 0; --n) {
+    for (int64_t n = random.Below(most); n > 0; --n) {
       ids.rows.push_back(random.Below(rows));
       ids.weights.push_back(static_cast<float>(random.Uniform() + 1));
     }
