@@ -661,8 +661,8 @@ std::optional<WrongNumber> UpdateRows(const Triples& triples, const float* gradi
   const auto range = [&facts](int64_t part) { return facts.range(part - 1); };
   std::atomic<bool> refused{false};
   ForRuns(groups.begins, width, exec, [&](int64_t first, int64_t last) {
-    // The kernels want a row's weights and slots next to each other; here each has a table
-    // of its own. So some rows at a time are brought together, updated and put back.
+    // The kernels want a row's slots next to each other; here each has a table of its own. So
+    // some rows at a time are brought together, updated and put back.
     const int64_t most = std::max<int64_t>(1, (64 << 10) / (4 * parts * width));
     std::vector<float> together(most * parts * width);
     std::vector<double> sum(width);
@@ -671,9 +671,8 @@ std::optional<WrongNumber> UpdateRows(const Triples& triples, const float* gradi
     std::vector<Contribution> contributions;
     for (int64_t i = 0; i < most; ++i) rows[i] = i;
     UpdateCall call{};
-    call.table = together.data();
-    call.stride = parts * width;
-    call.dimension = width;
+    call.table = {together.data(), parts * width, together.data() + width, parts * width,
+                  width};
     call.rows = rows.data();
     call.accumulate = true;
     call.hyper = &hyper;
@@ -685,7 +684,7 @@ std::optional<WrongNumber> UpdateRows(const Triples& triples, const float* gradi
         for (int64_t i = 0; i < call.count; ++i) {
           const int64_t row = triples.rows[groups.order[groups.begins[group + i]]];
           for (int64_t part = 0; part < parts; ++part) {
-            visit(tables[part] + row * width, call.table + (i * parts + part) * width);
+            visit(tables[part] + row * width, together.data() + (i * parts + part) * width);
           }
         }
       };
@@ -693,7 +692,7 @@ std::optional<WrongNumber> UpdateRows(const Triples& triples, const float* gradi
       // While they are in the cache.
       for (int64_t part = 0; part < parts; ++part) {
         if (!kernels.within(range(part), call.count, parts * width, width,
-                            call.table + part * width)) {
+                            together.data() + part * width)) {
           refused = true;
         }
       }

@@ -1,7 +1,5 @@
 // The inner loops over rows, compiled once per instruction set and chosen at run time.
 //
-// A row of a table is its weights and then, one after the other, its slots: `stride` floats
-// in all, so that an update finds all that it needs in one place.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +10,16 @@
 #include "embedding/spec.h"
 
 namespace opwright::embedding {
+
+// Where the rows of a table are: their weights, and their slots, those of one row after each
+// other. Strides are floats from row to row.
+struct TableRows {
+  float* weights;
+  int64_t stride;
+  float* slots;
+  int64_t slots_stride;
+  int64_t dimension;
+};
 
 // Samples `first` to `end` of a feature:
 // out[s] = scales[s] * sum of per_sample_weights[i] * row indices[i].
@@ -29,8 +37,7 @@ struct LookupCall {
 
 // Updates of different rows. Those of one row are summed, or made one after the other.
 struct UpdateCall {
-  float* table;
-  int64_t stride, dimension;
+  TableRows table;
   int64_t count;
   const int64_t* rows;
   const int32_t* offsets;  // [count + 1], into contributions.
@@ -43,8 +50,7 @@ struct UpdateCall {
 // Updates of rows `first` to `end` with a gradient of zero, but for those whose bit in
 // `touched` is set.
 struct RestCall {
-  float* table;
-  int64_t stride, dimension;
+  TableRows table;
   int64_t first, end;
   const uint64_t* touched;
   const Hyper* hyper;

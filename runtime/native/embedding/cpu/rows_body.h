@@ -224,26 +224,26 @@ void Lookup(const LookupCall& call) {
   }
 }
 
-// Columns `from` to `from + N` of a row, with the gradients g.
+// N columns of a row, with the gradients g; slot i is `dimension` floats behind the one before.
 template <class Rule, int N>
-inline void Apply(const Step<Rule>& step, const typename Rule::F* g, float* row,
-                  int64_t dimension) {
+inline void Apply(const Step<Rule>& step, const typename Rule::F* g, float* weights,
+                  float* slots, int64_t dimension) {
   using F = typename Rule::F;
   constexpr int kSlots = Rule::kSlots;
   F w[N], s[kSlots > 0 ? kSlots : 1][N];
-  for (int k = 0; k < N; ++k) w[k] = row[k];
+  for (int k = 0; k < N; ++k) w[k] = weights[k];
   for (int i = 0; i < kSlots; ++i) {
-    for (int k = 0; k < N; ++k) s[i][k] = row[(i + 1) * dimension + k];
+    for (int k = 0; k < N; ++k) s[i][k] = slots[i * dimension + k];
   }
   for (int k = 0; k < N; ++k) {
-    F slots[kSlots > 0 ? kSlots : 1];
-    for (int i = 0; i < kSlots; ++i) slots[i] = s[i][k];
-    step(g[k], w[k], slots);
-    for (int i = 0; i < kSlots; ++i) s[i][k] = slots[i];
+    F of_column[kSlots > 0 ? kSlots : 1];
+    for (int i = 0; i < kSlots; ++i) of_column[i] = s[i][k];
+    step(g[k], w[k], of_column);
+    for (int i = 0; i < kSlots; ++i) s[i][k] = of_column[i];
   }
-  for (int k = 0; k < N; ++k) row[k] = static_cast<float>(w[k]);
+  for (int k = 0; k < N; ++k) weights[k] = static_cast<float>(w[k]);
   for (int i = 0; i < kSlots; ++i) {
-    for (int k = 0; k < N; ++k) row[(i + 1) * dimension + k] = static_cast<float>(s[i][k]);
+    for (int k = 0; k < N; ++k) slots[i * dimension + k] = static_cast<float>(s[i][k]);
   }
 }
 
@@ -260,13 +260,15 @@ inline void Columns(int64_t from, int64_t dimension, Visit&& visit) {
 
 // `gradient(k)` is the gradient of column k.
 template <class Rule, class Gradient>
-inline void ApplyRow(const Step<Rule>& step, float* row, int64_t dimension,
+inline void ApplyRow(const Step<Rule>& step, const TableRows& table, int64_t row,
                      const Gradient& gradient) {
-  Columns<kLanes>(0, dimension, [&](auto width, int64_t from) {
+  float* const weights = table.weights + row * table.stride;
+  float* const slots = table.slots + row * table.slots_stride;
+  Columns<kLanes>(0, table.dimension, [&](auto width, int64_t from) {
     constexpr int N = decltype(width)::value;
     typename Rule::F g[N];
     for (int k = 0; k < N; ++k) g[k] = gradient(from + k);
-    Apply<Rule, N>(step, g, row + from, dimension);
+    Apply<Rule, N>(step, g, weights + from, slots + from, table.dimension);
   });
 }
 
@@ -274,38 +276,49 @@ template <class Rule>
 void Update(const UpdateCall& call) {
   using F = typename Rule::F;
   const Step<Rule> step(*call.hyper);
-  const int64_t lines = LinesOf(call.stride, Aligned(call.table, call.stride));
-  const int64_t gradient_lines = LinesOf(call.dimension, true);
-  const int64_t block = RowsInBlock(call.stride * static_cast<int64_t>(sizeof(float)));
+  const TableRows& table = call.table;
+  const int64_t dimension = table.dimension;
+  const int64_t slots_size = Rule::kSlots * dimension;
+  // Slots that follow their weights are asked for with them.
+  const bool together = table.slots == table.weights + dimension;
+  const int64_t lines = LinesOf(together ? dimension + slots_size : dimension,
+                                Aligned(table.weights, table.stride));
+  const int64_t slots_lines =
+      together ? 0 : LinesOf(slots_size, Aligned(table.slots, table.slots_stride));
+  const int64_t gradient_lines = LinesOf(dimension, true);
+  const int64_t block =
+      RowsInBlock((dimension + slots_size) * static_cast<int64_t>(sizeof(float)));
   int64_t prefetched = 0;
   for (int64_t i = 0; i < call.count; ++i) {
     if (i == prefetched) {
       const int64_t until = call.count - i < block ? call.count : i + block;
       for (; prefetched < until; ++prefetched) {
-        PrefetchLines<2>(call.table + call.rows[prefetched] * call.stride, lines);
+        const int64_t row = call.rows[prefetched];
+        PrefetchLines<2>(table.weights + row * table.stride, lines);
+        PrefetchLines<2>(table.slots + row * table.slots_stride, slots_lines);
         PrefetchLines<2>(call.contributions[call.offsets[prefetched]].gradient, gradient_lines);
       }
     }
-    float* const row = call.table + call.rows[i] * call.stride;
+    const int64_t row = call.rows[i];
     const Contribution* const first = call.contributions + call.offsets[i];
     const Contribution* const end = call.contributions + call.offsets[i + 1];
     if (end - first == 1 || !call.accumulate) {
       for (const Contribution* one = first; one != end; ++one) {
         const F coefficient = one->coefficient;
         const float* const gradient = one->gradient;
-        ApplyRow(step, row, call.dimension,
+        ApplyRow(step, table, row,
                  [=](int64_t k) { return coefficient * static_cast<F>(gradient[k]); });
       }
       continue;
     }
     double* const sum = call.sum;
-    for (int64_t k = 0; k < call.dimension; ++k) sum[k] = 0;
+    for (int64_t k = 0; k < dimension; ++k) sum[k] = 0;
     for (const Contribution* one = first; one != end; ++one) {
       const double coefficient = one->coefficient;
       const float* const gradient = one->gradient;
-      for (int64_t k = 0; k < call.dimension; ++k) sum[k] += coefficient * gradient[k];
+      for (int64_t k = 0; k < dimension; ++k) sum[k] += coefficient * gradient[k];
     }
-    ApplyRow(step, row, call.dimension, [=](int64_t k) { return static_cast<F>(sum[k]); });
+    ApplyRow(step, table, row, [=](int64_t k) { return static_cast<F>(sum[k]); });
   }
 }
 
@@ -315,7 +328,7 @@ void Rest(const RestCall& call) {
   const Step<Rule> step(*call.hyper);
   for (int64_t i = call.first; i < call.end; ++i) {
     if (call.touched[i / 64] >> (i % 64) & 1) continue;
-    ApplyRow(step, call.table + i * call.stride, call.dimension, [](int64_t) { return F(0); });
+    ApplyRow(step, call.table, i, [](int64_t) { return F(0); });
   }
 }
 

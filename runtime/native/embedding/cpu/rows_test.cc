@@ -176,12 +176,15 @@ struct Updates {
       : optimizer(rule),
         width(columns),
         parts(1 + FactsOf(rule).slot_count()),
+        apart(random.Below(2)),
         table(kRows * parts * width, random.Below(4)),
         gradients(kGradients * width, random.Below(4)),
         hyper(SomeHyper(rule)) {
-    for (int64_t i = 0; i < table.size(); ++i) {
-      const bool weight = i / width % parts == 0;
-      table[i] = static_cast<float>(random.Uniform() + (weight ? 0 : 1));
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t i = 0; i < parts * width; ++i) {
+        const double least = i < width ? 0 : 1;
+        table[At(row, i / width) + i % width] = static_cast<float>(random.Uniform() + least);
+      }
     }
     for (int64_t i = 0; i < gradients.size(); ++i) {
       gradients[i] = static_cast<float>(random.Uniform());
@@ -189,12 +192,28 @@ struct Updates {
     model.assign(table.get(), table.get() + table.size());
   }
 
+  // Where a row's weights begin, part 0, or one of its slots.
+  int64_t At(int64_t row, int64_t part) const {
+    if (!apart) return (row * parts + part) * width;
+    return part == 0 ? row * width : (kRows + row * (parts - 1) + part - 1) * width;
+  }
+
+  TableRows Rows() const {
+    TableRows rows;
+    rows.weights = table.get();
+    rows.stride = apart ? width : parts * width;
+    rows.slots = table.get() + (apart ? kRows * width : width);
+    rows.slots_stride = apart ? (parts - 1) * width : parts * width;
+    rows.dimension = width;
+    return rows;
+  }
+
   // Of a row of the model, from gradients by column.
   void Apply(int64_t row, const std::vector<double>& gradient) {
     for (int64_t k = 0; k < width; ++k) {
       float* element[5];
       for (int64_t p = 0; p < parts; ++p) {
-        element[p] = &model[static_cast<size_t>((row * parts + p) * width + k)];
+        element[p] = &model[static_cast<size_t>(At(row, p) + k)];
       }
       UpdateElement(optimizer, hyper, gradient[static_cast<size_t>(k)], element);
     }
@@ -210,6 +229,7 @@ struct Updates {
   static constexpr int64_t kRows = 7, kGradients = 5;
   const Optimizer optimizer;
   const int64_t width, parts;
+  const bool apart;  // Weights and slots.
   const Floats table, gradients;
   Hyper hyper;
   std::vector<float> model;
@@ -243,9 +263,7 @@ void UpdatesAreRight(bool accumulate) {
         }
         std::vector<double> work(static_cast<size_t>(width));
         UpdateCall call{};
-        call.table = updates.table.get();
-        call.stride = updates.parts * width;
-        call.dimension = width;
+        call.table = updates.Rows();
         call.count = static_cast<int64_t>(rows.size());
         call.rows = rows.data();
         call.offsets = offsets.data();
@@ -275,9 +293,7 @@ TEST(Rows, UpdatesOfTheRest) {
           updates.Apply(row, std::vector<double>(static_cast<size_t>(width)));
         }
         RestCall call{};
-        call.table = updates.table.get();
-        call.stride = updates.parts * width;
-        call.dimension = width;
+        call.table = updates.Rows();
         call.first = 1;
         call.end = 6;
         call.touched = &touched;
@@ -332,9 +348,7 @@ TEST(Rows, TablesStayFinite) {
         const int32_t offsets[] = {0, 1 + static_cast<int32_t>(random.Below(2))};
         const RowKernels& kernels = SelectRowKernels();
         UpdateCall call{};
-        call.table = row.get();
-        call.stride = parts * width;
-        call.dimension = width;
+        call.table = {row.get(), parts * width, row.get() + width, parts * width, width};
         call.count = 1;
         call.rows = rows;
         call.offsets = offsets;

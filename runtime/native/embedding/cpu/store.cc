@@ -58,9 +58,33 @@ class Pages {
 
 struct Table {
   TableConfig config;
-  int64_t stride = 0;  // Of a row: its weights and its slots.
   Pages pages;
+  TableRows rows;
 };
+
+int64_t WholeLines(int64_t floats) { return (floats + 15) / 16 * 16; }
+
+// Wide rows have their slots elsewhere: a lookup then finds all rows next to each other, in
+// half the pages and all sets of the caches. An update finds a narrow row's slots in the lines
+// and the page of its weights.
+constexpr int64_t kNarrowRow = 64;
+
+bool Map(Table* table) {
+  const TableConfig& config = table->config;
+  const int64_t slots = config.dimension * config.slots();
+  const bool together = config.dimension < kNarrowRow;
+  const int64_t weights = config.rows * config.dimension;
+  if (!table->pages.Map((WholeLines(weights) + config.rows * slots) * sizeof(float))) {
+    return false;
+  }
+  float* const data = table->pages.get();
+  table->rows.dimension = config.dimension;
+  table->rows.weights = data;
+  table->rows.stride = config.dimension + (together ? slots : 0);
+  table->rows.slots = data + (together ? config.dimension : WholeLines(weights));
+  table->rows.slots_stride = together ? table->rows.stride : slots;
+  return true;
+}
 
 // One id of a step: the row that it updates, and with what.
 struct Entry {
@@ -184,10 +208,10 @@ class CpuTableStore : public TableStore {
     for (size_t i = 0; i < configuration.tables.size(); ++i) {
       Table table;
       table.config = configuration.tables[i];
-      table.stride = table.config.dimension * (1 + table.config.slots());
-      const double bytes = static_cast<double>(table.config.rows) *
-                           static_cast<double>(table.stride) * sizeof(float);
-      if (!table.pages.Map(table.config.rows * table.stride * sizeof(float))) {
+      const int64_t row = table.config.dimension * (1 + table.config.slots());
+      const double bytes =
+          static_cast<double>(table.config.rows) * static_cast<double>(row) * sizeof(float);
+      if (!Map(&table)) {
         return ResourceExhaustedError(Describe(configuration, static_cast<int64_t>(i)) + ": " +
                                       std::to_string(table.config.rows) + " rows of " +
                                       std::to_string(table.config.dimension) +
@@ -255,8 +279,8 @@ class CpuTableStore : public TableStore {
       const Bags& bags = batch.features[task.feature];
       const Table& table = TableOf(task.feature);
       LookupCall call;
-      call.table = table.pages.get();
-      call.stride = table.stride;
+      call.table = table.rows.weights;
+      call.stride = table.rows.stride;
       call.dimension = table.config.dimension;
       call.offsets = bags.offsets.get();
       call.indices = bags.indices.get();
@@ -360,9 +384,7 @@ class CpuTableStore : public TableStore {
         const int64_t groups = Group(plan.entries + buckets[i].first,
                                      buckets[i].end - buckets[i].first, workspace);
         UpdateCall call;
-        call.table = table.pages.get();
-        call.stride = table.stride;
-        call.dimension = table.config.dimension;
+        call.table = table.rows;
         call.count = groups;
         call.rows = workspace.rows;
         call.offsets = workspace.offsets;
@@ -382,11 +404,10 @@ class CpuTableStore : public TableStore {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!touched[t]) continue;
       const Table& table = tables_[t];
-      ForRows(exec, table.config.rows, table.stride, [&](int64_t first, int64_t end) {
+      const int64_t row = table.config.dimension * (1 + table.config.slots());
+      ForRows(exec, table.config.rows, row, [&](int64_t first, int64_t end) {
         RestCall call;
-        call.table = table.pages.get();
-        call.stride = table.stride;
-        call.dimension = table.config.dimension;
+        call.table = table.rows;
         call.first = first;
         call.end = end;
         call.touched = touched[t];
@@ -401,8 +422,10 @@ class CpuTableStore : public TableStore {
   }
 
   static float* RowOf(const Table& table, int64_t slot, const Shard& rows, int64_t i) {
-    return table.pages.get() + (rows.first + i * rows.step) * table.stride +
-           (slot + 1) * table.config.dimension;
+    const int64_t row = rows.first + i * rows.step;
+    return slot < 0 ? table.rows.weights + row * table.rows.stride
+                    : table.rows.slots + row * table.rows.slots_stride +
+                          slot * table.config.dimension;
   }
 
   // Calls task(first, end) for rows in parts of some 256 KiB.
