@@ -110,10 +110,14 @@ class Builder {
     if (size == 0) return Bad("row splits must begin with 0, are empty");
     *checked = Uninitialized<int64_t>(size);
     int64_t* const splits = checked->get();
-    for (int64_t i = 0; i < size; ++i) splits[i] = lookups.where[i];
+    const Ints& where = lookups.where;
+    where.wide ? std::copy_n(static_cast<const int64_t*>(where.data), size, splits)
+               : std::copy_n(static_cast<const int32_t*>(where.data), size, splits);
     if (splits[0] != 0)
       return Bad("row splits must begin with 0, begin with " + Text(splits[0]));
-    for (int64_t i = 1; i < size; ++i) {
+    int64_t descents = 0;
+    for (int64_t i = 1; i < size; ++i) descents |= splits[i] < splits[i - 1];
+    for (int64_t i = 1; descents && i < size; ++i) {
       if (splits[i] < splits[i - 1]) {
         return Bad("row splits must not descend, split " + Text(i) + " is " + Text(splits[i]) +
                    " after " + Text(splits[i - 1]));
