@@ -1,0 +1,94 @@
+// random_rows ROW_BYTES TABLE_BYTES ROWS: how fast all cores together read whole rows at random
+// places, in bytes a second: the best of several ways to ask for rows before they are needed. A
+// bound of what lookups reach, beside the speed of a stream.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+constexpr long kLine = 64;
+constexpr int kRounds = 9;
+
+struct Share {
+  const char* table;
+  long row_bytes;
+  const long* offsets;
+  long count;
+};
+
+// Reads a float of every line of each row; asks for the lines of the row `ahead` later.
+static float Read(const Share& share, long ahead) {
+  float sums[8] = {};
+  for (long i = 0; i < share.count; ++i) {
+    const char* const row = share.table + share.offsets[i];
+    const char* const next = share.table + share.offsets[std::min(i + ahead, share.count - 1)];
+    for (long at = 0, k = 0; at < share.row_bytes; at += kLine, ++k) {
+      if (ahead) __builtin_prefetch(next + at);
+      sums[k % 8] += *reinterpret_cast<const float*>(row + at);
+    }
+  }
+  return sums[0] + sums[1] + sums[2] + sums[3] + sums[4] + sums[5] + sums[6] + sums[7];
+}
+
+static std::atomic<float> sink;
+
+static double Seconds(const std::vector<Share>& shares, long ahead) {
+  std::atomic<size_t> ready{0};
+  std::atomic<bool> go{false};
+  std::vector<std::thread> threads;
+  for (const Share& share : shares) {
+    threads.emplace_back([&, share] {
+      ++ready;
+      while (!go) {
+      }
+      sink = Read(share, ahead);
+    });
+  }
+  while (ready < shares.size()) {
+  }
+  const auto start = std::chrono::steady_clock::now();
+  go = true;
+  for (std::thread& thread : threads) thread.join();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int main(int argc, char** argv) {
+  if (argc != 4) return std::fprintf(stderr, "random_rows ROW_BYTES TABLE_BYTES ROWS\n"), 2;
+  const long row_bytes = std::atol(argv[1]), bytes = std::atol(argv[2]),
+             count = std::atol(argv[3]);
+  const long rows = bytes / row_bytes;
+  if (row_bytes < 4 || rows < 1 || count < 1) return 2;
+  constexpr long kPage = 2 << 20;
+  void* const memory = mmap(nullptr, static_cast<size_t>(bytes + kPage), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return std::perror("mmap"), 1;
+  char* const table = static_cast<char*>(memory) +
+                      (kPage - reinterpret_cast<unsigned long>(memory) % kPage) % kPage;
+  madvise(table, static_cast<size_t>(bytes / kPage * kPage), MADV_HUGEPAGE);
+  for (long at = 0; at < bytes; at += 4096) table[at] = 1;
+  std::mt19937_64 random(1);
+  const long threads = static_cast<long>(std::max(1u, std::thread::hardware_concurrency()));
+  double best = 1e30;
+  std::vector<long> offsets(static_cast<size_t>(count));
+  for (const long ahead : {0, 4, 8, 16, 32, 64}) {
+    std::vector<double> times;
+    for (int round = 0; round < kRounds; ++round) {
+      for (long& offset : offsets) offset = static_cast<long>(random() % rows) * row_bytes;
+      std::vector<Share> shares;
+      for (long t = 0; t < threads; ++t) {
+        const long first = count * t / threads, end = count * (t + 1) / threads;
+        shares.push_back({table, row_bytes, offsets.data() + first, end - first});
+      }
+      times.push_back(Seconds(shares, ahead));
+    }
+    std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
+    best = std::min(best, times[kRounds / 2]);
+  }
+  std::printf("%.0f\n", static_cast<double>(count * row_bytes) / best);
+}
