@@ -142,15 +142,6 @@ inline void Bag(const LookupCall& call, const Read& read, Ahead& ahead, int64_t 
   for (int v = 0; v < kVectors; ++v) Put<float, N>(out + v * N, sum[v] * scale);
 }
 
-// All samples of rows that are kVectors long.
-template <int kVectors, class Read, class Ahead>
-void Bags(const LookupCall& call, const Read& read, Ahead& ahead) {
-  for (int64_t sample = call.first; sample < call.end; ++sample) {
-    ahead.BeforeSample(call, sample);
-    Bag<kLanes, kVectors>(call, read, ahead, sample, 0);
-  }
-}
-
 // Columns that fill no vector, in halves.
 template <int N, class Read, class Ahead>
 inline void Narrow(const LookupCall& call, const Read& read, Ahead& ahead, int64_t sample,
@@ -164,40 +155,28 @@ inline void Narrow(const LookupCall& call, const Read& read, Ahead& ahead, int64
   }
 }
 
-// By number of vectors, from one on.
-template <class Read, class Ahead>
-struct BagFunctions {
-  using OfColumns = void (*)(const LookupCall&, const Read&, Ahead&, int64_t, int64_t);
-  using OfRows = void (*)(const LookupCall&, const Read&, Ahead&);
-  OfColumns columns[OPWRIGHT_ACCUMULATORS];
-  OfRows rows[OPWRIGHT_ACCUMULATORS];
-
-  template <int... kBefore>
-  static constexpr BagFunctions Make(std::integer_sequence<int, kBefore...>) {
-    return {{Bag<kLanes, kBefore + 1, Read, Ahead>...}, {Bags<kBefore + 1, Read, Ahead>...}};
-  }
-};
-
-template <class Read, class Ahead>
-void LookupAhead(const LookupCall& call, const Read& read, Ahead ahead) {
-  constexpr int kMax = OPWRIGHT_ACCUMULATORS;
-  static constexpr auto kFunctions =
-      BagFunctions<Read, Ahead>::Make(std::make_integer_sequence<int, kMax>());
-  const int64_t vectors = call.dimension / kLanes;
-  if (vectors > 0 && vectors <= kMax && call.dimension % kLanes == 0) {
-    kFunctions.rows[vectors - 1](call, read, ahead);
-    return;
-  }
-  const int64_t full = vectors / kMax, last = vectors % kMax;
+// All samples of rows of kLast vectors behind what fills all sums, and a rest. A call of a
+// function for each of a short row's sums would take longer than they do.
+template <int kLast, class Read, class Ahead>
+void Bags(const LookupCall& call, const Read& read, Ahead& ahead) {
+  constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
+  const int64_t full = call.dimension / kFull * kFull, rest = call.dimension % kLanes;
   for (int64_t sample = call.first; sample < call.end; ++sample) {
     ahead.BeforeSample(call, sample);
-    int64_t from = 0;
-    for (int64_t i = 0; i < full; ++i, from += kMax * kLanes) {
-      kFunctions.columns[kMax - 1](call, read, ahead, sample, from);
+    for (int64_t from = 0; from < full; from += kFull) {
+      Bag<kLanes, OPWRIGHT_ACCUMULATORS>(call, read, ahead, sample, from);
     }
-    if (last) kFunctions.columns[last - 1](call, read, ahead, sample, from);
-    Narrow<kLanes / 2>(call, read, ahead, sample, vectors * kLanes);
+    if constexpr (kLast > 0) Bag<kLanes, kLast>(call, read, ahead, sample, full);
+    if (rest) Narrow<kLanes / 2>(call, read, ahead, sample, call.dimension - rest);
   }
+}
+
+template <class Read, class Ahead, int... kLast>
+void LookupAhead(const LookupCall& call, const Read& read, Ahead ahead,
+                 std::integer_sequence<int, kLast...>) {
+  static constexpr void (*kByLast[])(const LookupCall&, const Read&,
+                                     Ahead&) = {Bags<kLast, Read, Ahead>...};
+  kByLast[call.dimension / kLanes % OPWRIGHT_ACCUMULATORS](call, read, ahead);
 }
 
 template <class Read>
@@ -206,13 +185,14 @@ void LookupWith(const LookupCall& call, const Read& read) {
   const bool aligned = Aligned(call.table, call.stride);
   const int64_t lines = LinesOf(call.dimension, aligned);
   const int64_t first = call.offsets[call.first], ids_end = call.offsets[call.end];
+  constexpr auto kLast = std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS>();
   constexpr int64_t kShortBag = 4;
   constexpr int64_t kNarrowRow = 2;
   if (lines > kNarrowRow && ids_end - first < kShortBag * (call.end - call.first)) {
-    const int64_t ahead = RowsAhead(16 << 10, row_bytes, 16, 64);
-    LookupAhead(call, read, Bunched{ahead, ids_end, lines, first});
+    LookupAhead(call, read, Bunched{/*ahead=*/16, ids_end, lines, first}, kLast);
   } else {
-    LookupAhead(call, read, Spread{RowsAhead(4 << 10, row_bytes, 4, 32), ids_end, aligned});
+    const int64_t ahead = RowsAhead(4 << 10, row_bytes, 4, 32);
+    LookupAhead(call, read, Spread{ahead, ids_end, aligned}, kLast);
   }
 }
 
