@@ -359,6 +359,25 @@ TEST(Stack, CutsAgreeWithOneThread) {
   }
 }
 
+// Of few sequences and many units, threads share the panels of each step's product.
+TEST(Stack, ThreadsShareThePanelsOfAStep) {
+  Pool one(1), many(5);
+  for (const Cell cell : {Cell::kLstm, Cell::kGru, Cell::kTanh}) {
+    for (const int64_t batch : {1, 2}) {
+      CallSpec spec;
+      spec.cell = cell;
+      spec.units = cell == Cell::kTanh ? 750 : 430;  // Enough to wake a thread for one row.
+      spec.input_size = 3;
+      spec.time = 3;
+      spec.batch = batch;
+      spec.training = true;
+      const uint64_t seed = 2 * testing::Seed() + 1;  // All lengths are whole.
+      ExpectClose("five threads", RunAll<double>(spec, seed, many),
+                  RunAll<double>(spec, seed, one), 1e-10);
+    }
+  }
+}
+
 // One or two rows are multiplied with the weights as they are: the same as with packed ones.
 TEST(Stack, WeightsAreReadWhereTheyAre) {
   Random random{testing::Seed()};
