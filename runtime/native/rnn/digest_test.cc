@@ -1,5 +1,6 @@
 #include "rnn/digest.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <set>
@@ -107,6 +108,27 @@ TEST(Digest, CompressionIsASumOfProducts) {
           EXPECT_EQ(found[block].words[sum], wanted);
         }
       }
+    });
+  }
+}
+
+// By the definition, level by level, of blocks that zeros fill up.
+TEST(Digest, EachLevelHasItsOwnKey) {
+  Random random{testing::Seed()};
+  constexpr size_t kBytes = kDigestBlock * 8;
+  for (const int64_t size : kSizes) {
+    const std::vector<unsigned char> bytes = DrawBytes(random, size);
+    ForEachKernels<float>([&](const Kernels<float>& kernels) {
+      std::vector<unsigned char> level = bytes;
+      std::vector<Digest> made;
+      for (const DigestKey* key = DigestKeys(); made.size() != 1; ++key) {
+        made.resize(std::max<size_t>(1, (level.size() + kBytes - 1) / kBytes));
+        level.resize(made.size() * kBytes);
+        kernels.compress(static_cast<int64_t>(made.size()), level.data(), *key, made.data());
+        const auto* const first = reinterpret_cast<const unsigned char*>(made.data());
+        level.assign(first, first + made.size() * sizeof(Digest));
+      }
+      EXPECT(DigestOf(kernels.compress, size, bytes.data()) == made.front());
     });
   }
 }
