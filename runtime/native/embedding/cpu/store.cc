@@ -261,20 +261,24 @@ class CpuTableStore : public TableStore {
       int64_t feature, first, end;
     };
     constexpr int64_t kBytes = 128 << 10;
+    // To wake a thread takes as long as to look up so much.
+    constexpr int64_t kFewBytes = 256 << 10;
     std::vector<Task> tasks;
+    int64_t all_bytes = 0;
     for (size_t f = 0; f < batch.features.size(); ++f) {
       const Bags& bags = batch.features[f];
       const int64_t dimension = TableOf(f).config.dimension;
       // A sample costs its rows and its output.
       const int64_t bytes = (bags.count() + bags.samples) * dimension * 4;
       const int64_t parts = std::min(bags.samples, bytes / kBytes + 1);
+      all_bytes += bytes;
       for (int64_t i = 0; i < parts; ++i) {
         tasks.push_back({static_cast<int64_t>(f), bags.samples * i / parts,
                          bags.samples * (i + 1) / parts});
       }
     }
     const RowKernels& kernels = SelectRowKernels();
-    exec->For(static_cast<int64_t>(tasks.size()), [&](int64_t i) {
+    const auto look_up = [&](int64_t i) {
       const Task& task = tasks[i];
       const Bags& bags = batch.features[task.feature];
       const Table& table = TableOf(task.feature);
@@ -292,7 +296,13 @@ class CpuTableStore : public TableStore {
           table.config.quantization.enabled ? &table.config.quantization : nullptr;
       call.out = outputs[task.feature];
       kernels.lookup(call);
-    });
+    };
+    const int64_t count = static_cast<int64_t>(tasks.size());
+    if (all_bytes <= kFewBytes) {
+      for (int64_t i = 0; i < count; ++i) look_up(i);
+    } else {
+      exec->For(count, look_up);
+    }
     return {};
   }
 
