@@ -64,7 +64,7 @@ class OpInputs:
         Raises:
             ValueError: the operation has no such attr.
         """
-        attr = self._info.attr.get(name)
+        attr = self._info.attr.get(name) or self._info.absent.get(name)
         try:
             value = self._operation.get_attr(name)
         except ValueError:
