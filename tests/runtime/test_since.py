@@ -128,11 +128,7 @@ def test_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AttributeError, match=words):
         _ = TInt1.dtype
     with pytest.raises(TypeError, match=words):
-        (
-            opwright.as_dtype(TInt1)
-            if hasattr(opwright, "as_dtype")
-            else dtypes.as_dtype(TInt1)
-        )
+        dtypes.as_dtype(TInt1)
     with pytest.raises(errors.OpInputError, match=words):
         opwright.typed(tf.constant(1), TInt1)
     with pytest.raises(errors.OpAttrError, match=words):

@@ -18,39 +18,59 @@ OTHER = WHOLE[::-1] + np.int32(1)
 B = X > 0.5
 SQUARE = np.float32([[4, 1], [1, 3]])
 
-UNARY = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Exp
-    Expm1 Floor Identity Inv IsFinite IsInf IsNan Lgamma Log Log1p LogSoftmax
-    Ndtri Neg OnesLike Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign
-    Sin Sinh Softmax Softplus Softsign Sqrt Square Tan Tanh ZerosLike Shape Size
-    Rank Snapshot StopGradient BINARY Add AddV2 Sub Mul Div RealDiv DivNoNan
-    MulNoNan Maximum Minimum Pow Atan2 SquaredDifference Less LessEqual Greater
-    GreaterEqual Equal NotEqual FloorDiv FloorMod Mod Xdivy Xlogy Igamma Igammac
-    NextAfter TruncateDiv TruncateMod INTEGER BitwiseAnd BitwiseOr BitwiseXor
-    LeftShift RightShift LOGICAL LogicalAnd LogicalOr REDUCTIONS Sum Mean Max
-    Min Prod EuclideanNorm OTHERS Any MatMul True BatchMatMulV2 None None True
-    Transpose Reshape ConcatV2 Pack Unpack GatherV2 Tile TopKV2 Cast DstT
-    Cholesky SQUARE MatrixInverse SQUARE Einsum StringJoin
-""".split()
+# By what they take.
+OPS = {
+    "one": """
+        Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Exp
+        Expm1 Floor Identity Inv IsFinite IsInf IsNan Lgamma Log Log1p LogSoftmax Ndtri
+        Neg OnesLike Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh
+        Softmax Softplus Softsign Sqrt Square Tan Tanh ZerosLike Shape Size Rank
+        Snapshot StopGradient
+    """,
+    "two": """
+        Add AddV2 Sub Mul Div RealDiv DivNoNan MulNoNan Maximum Minimum Pow Atan2
+        SquaredDifference Less LessEqual Greater GreaterEqual Equal NotEqual FloorDiv
+        FloorMod Xdivy Xlogy Igamma Igammac NextAfter
+    """,
+    "two whole": """
+        BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift Mod TruncateDiv TruncateMod
+    """,
+    "two truths": "LogicalAnd LogicalOr",
+    "axes": "Sum Mean Max Min Prod EuclideanNorm",
+}
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("MatMul", {"a": X, "b": Y, "transpose_b": True}),
+    ("BatchMatMulV2", {"x": X[None], "y": Y[None], "adj_y": True}),
+    ("Transpose", {"x": X, "perm": [1, 0]}),
+    ("Reshape", {"tensor": X, "shape": [3, 2]}),
+    ("ConcatV2", {"values": [X, Y], "axis": 0}),
+    ("Pack", {"values": [X, Y], "axis": 1}),
+    ("Unpack", {"value": X, "num": 2}),
+    ("GatherV2", {"params": X, "indices": [1, 0], "axis": 1}),
+    ("Tile", {"input": X, "multiples": [2, 1]}),
+    ("TopKV2", {"input": X, "k": 2}),
+    ("Cast", {"x": X, "DstT": tf.int32}),
+    ("Cholesky", {"input": SQUARE}),
+    ("MatrixInverse", {"input": SQUARE}),
+    ("Einsum", {"inputs": [X, Y], "equation": "ij,kj->ik"}),
+    ("StringJoin", {"inputs": [["a"], ["b"]], "separator": "-"}),
+]
+VALUES: dict[str, tuple[Any, ...]] = {
+    "one": (X,),
+    "two": (X, Y),
+    "two whole": (WHOLE, OTHER),
+    "two truths": (B, ~B),
+    "axes": (X, [1]),
+}
 
 
 def calls() -> Iterator[tuple[str, dict[str, Any]]]:
-    for op in UNARY:
-        name = next(iter(tf.raw_ops.__dict__[op].__signature__.parameters))
-        yield op, {name: X + 1 if op == "Acosh" else X}
-    for name, values in (
-        ("BINARY", (X, Y)),
-        ("INTEGER", (WHOLE, OTHER)),
-        ("LOGICAL", (B, ~B)),
-    ):
-        for op in globals()[name]:
-            first, second, *_ = tf.raw_ops.__dict__[op].__signature__.parameters
-            whole = op in ("Mod", "TruncateDiv", "TruncateMod")
-            yield op, dict(
-                zip((first, second), (WHOLE, OTHER) if whole else values, strict=True)
-            )
-    for op in REDUCTIONS:
-        yield op, {"input": X, "axis": [1], "keep_dims": True}
+    for kind, ops in OPS.items():
+        for op in ops.split():
+            info = opwright.op_class(op).op_def
+            values = (X + 1,) if op == "Acosh" else VALUES[kind]
+            names = (arg.python_name for arg in info.inputs)
+            yield op, dict(zip(names, values, strict=True))
     yield from OTHERS
 
 
@@ -73,7 +93,10 @@ def test_same(op: str, arguments: dict[str, Any]) -> None:
     function = getattr(
         __import__(cls.__module__, fromlist=["x"]), cls.__module__.split(".")[-1]
     )
-    expected = getattr(tf.raw_ops, op)(**arguments)
+    renamed = {"reduction_indices": "axis"}
+    expected = getattr(tf.raw_ops, op)(
+        **{renamed.get(name, name): value for name, value in arguments.items()}
+    )
     same(function(**arguments), expected)
     same(tf.function(lambda: function(**arguments), autograph=False)(), expected)
     with tf.Graph().as_default() as graph:
