@@ -165,7 +165,8 @@ ENVIRONMENTS ?= build/environments
 $(ENVIRONMENTS)/%/.ready: pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(@D)/bin/python -m pip install --quiet --editable ".[codegen]" --group smoke "tensorflow==$*.*"
+	$(@D)/bin/python -m pip install --quiet --editable ".[codegen]" --group smoke \
+		"tensorflow==$*.*" "tf_keras==$*.*"
 	@touch $@
 
 native-for-%: $(VENV)/.native $(ENVIRONMENTS)/%/.ready
