@@ -130,7 +130,7 @@ def systems(wheel: Path) -> str:
     said = run(sys.executable, "-m", "auditwheel", "show", str(wheel))
     text = " ".join(said.split())
     named = TAG.fullmatch(wheel.name)
-    if named is None or f'platform tag: "{named[3]}_x86_64"' not in text:
+    if named is None or f'platform tag to "{named[3]}_x86_64"' not in text:
         raise FailedError(text)
     return named[3]
 
