@@ -14,7 +14,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 
 .DEFAULT_GOAL := help
 .PHONY: help ops check test unit native test-cc test-native docs fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
-.PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel clean
+.PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel wheels sdist
+.PHONY: test-versions release-check clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,8 +158,59 @@ test-tpu: $(VENV)/.tpu native ## Run the tests of the TPU check.
 tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/tpu.md.
 	$(BIN)/python examples/tpu_check.py --write
 
-wheel: $(VENV)/.ready ## Build the wheel into dist/.
-	$(BIN)/python -m build --wheel
+# Of each TensorFlow an environment, and the native library built against it.
+VERSIONS ?= 2.18 2.19 2.20 2.21
+ENVIRONMENTS ?= build/environments
+.PRECIOUS: $(ENVIRONMENTS)/%/.ready
+$(ENVIRONMENTS)/%/.ready: pyproject.toml hatch_build.py
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(@D)/bin/python -m pip install --quiet --editable ".[codegen]" --group smoke \
+		"tensorflow==$*.*" "tf_keras==$*.*"
+	@touch $@
+
+native-for-%: $(VENV)/.native $(ENVIRONMENTS)/%/.ready
+	$(BIN)/cmake -S . -B build/for-$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DPython3_EXECUTABLE=$(abspath $(ENVIRONMENTS)/$*/bin/python) \
+		-DOPWRIGHT_LIBRARY_DIR=$(abspath build/for-$*/lib) >/dev/null
+	$(BIN)/cmake --build build/for-$* --parallel $(JOBS) --target opwright
+
+# What other TensorFlows run of the tests: 100 ops, dtypes, and of RNNs and embeddings the numbers.
+SMOKE := tests/versions tests/rnn/test_numbers.py tests/embedding/test_strategy.py
+test-versions: $(VERSIONS:%=test-with-%) ## Run a smoke suite with TensorFlow 2.18 to 2.21, each in its own environment.
+test-with-%: native-for-%
+	OPWRIGHT_LIBRARY=$(abspath build/for-$*/lib/libopwright.so) \
+		$(ENVIRONMENTS)/$*/bin/python -m pytest -q -p no:cacheprovider $(SMOKE)
+
+$(VENV)/.release: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --group release
+	@touch $@
+
+# auditwheel finds out which systems a wheel runs on, and names it so; TensorFlow brings its
+# libraries itself.
+TO_WHEEL = rm -rf build/wheel && \
+	OPWRIGHT_NATIVE=$(1) $(BIN)/python -m build --wheel --outdir build/wheel && \
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist \
+		--exclude "libtensorflow*" build/wheel/*.whl
+
+NATIVE ?= ON
+ifeq ($(NATIVE),ON)
+wheel: native $(VENV)/.release ## Build the wheel for the environment's TensorFlow into dist/; NATIVE=OFF for one without kernels.
+	$(call TO_WHEEL,runtime/opwright_runtime/_lib)
+else
+wheel: $(VENV)/.ready
+	OPWRIGHT_NATIVE= $(BIN)/python -m build --wheel
+endif
+
+wheels: $(VERSIONS:%=wheel-for-%) ## Build a wheel for each TensorFlow from 2.18 to 2.21 into dist/.
+wheel-for-%: native-for-% $(VENV)/.release
+	$(call TO_WHEEL,build/for-$*/lib)
+
+sdist: $(VENV)/.ready ## Build the sdist into dist/.
+	OPWRIGHT_NATIVE= $(BIN)/python -m build --sdist
+
+release-check: $(VENV)/.release ## Check what dist/ holds: names, metadata, systems, programs on every Python there is.
+	$(BIN)/python tools/release_check.py dist
 
 clean: ## Remove the environment and everything built.
 	rm -rf $(VENV) build dist runtime/opwright_runtime/_lib

@@ -28,6 +28,10 @@ add_library(tensorflow INTERFACE)
 target_include_directories(tensorflow SYSTEM INTERFACE ${TF_INCLUDE}
   ${TF_INCLUDE}/external/highwayhash
   ${TF_INCLUDE}/external/farmhash_archive/src)
+if(TF_VERSION VERSION_GREATER_EQUAL 2.19 AND TF_VERSION VERSION_LESS 2.20)
+  target_include_directories(tensorflow SYSTEM INTERFACE
+    ${PROJECT_SOURCE_DIR}/cmake/tensorflow-2.19)
+endif()
 target_compile_definitions(tensorflow INTERFACE ${TF_DEFINITIONS})
 # The interpreter has loaded TensorFlow by the time it loads what is linked here.
 target_link_options(tensorflow INTERFACE -L${TF_LIB})

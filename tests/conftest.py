@@ -17,7 +17,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 TESTS = Path(__file__).parent
 # Folders whose tests need the native library.
-NATIVE = ("embedding", "native", "rnn", "sparsecore")
+NATIVE = ("embedding", "native", "rnn", "sparsecore", "versions")
 
 # Files that take minutes, which begin first: no process is left alone with one.
 LONG = (

@@ -15,12 +15,25 @@ from support.processes import run_code
 README = (ROOT / "README.md").read_text("utf-8")
 
 
+CODES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
 def test_code_runs() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    done = run_code(code)
+    done = run_code(CODES[0])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[11. 25.]]") == 3
     assert "Kernel CPU" in done.stdout
+
+
+def test_a_layer_and_a_table_run() -> None:
+    assert len(CODES) == 3
+    layer, table = map(run_code, CODES[1:])
+    assert layer.returncode == 0, layer.stderr
+    assert layer.stdout.strip() == "(32, 100, 64)"
+    assert "opwright.keras run Keras's own" not in layer.stderr
+    assert table.returncode == 0, table.stderr
+    first, *_, last = map(float, table.stdout.strip("[]\n").split(","))
+    assert last < first
 
 
 def test_error_is_the_one_shown() -> None:

@@ -1,4 +1,4 @@
-"""The command line: `opwright-codegen generate | import | diff | lint | save`."""
+"""The command line: `opwright-codegen generate`, `import`, `diff` and others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ typical runs:
   opwright-codegen generate                 bring generated/opwright up to date
   opwright-codegen generate --check         fail, and say where, if it is not
   opwright-codegen lint                     check every opdef, print every problem
-  opwright-codegen diff installed opdefs    what TensorFlow has that opdefs lack
+  opwright-codegen diff installed opwright  what opwright has that TensorFlow lacks
 
 classes for the ops of a library of your own:
   opwright-codegen import --library ./libmy_ops.so --opdefs my_opdefs --group audio
@@ -29,8 +29,8 @@ classes for the ops of a library of your own:
 """
 
 _SOURCE = (
-    "a folder of opdefs, 'installed' (TensorFlow's registry), a library (.so),"
-    " or a saved OpList (.pb, .pbtxt)"
+    "a folder of opdefs, 'installed' (TensorFlow's registry), 'opwright' (the opdefs"
+    " that opwright is made of), a library (.so), or a saved OpList (.pb, .pbtxt)"
 )
 
 
@@ -178,6 +178,25 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("source", metavar="SOURCE", help=_SOURCE)
     command.add_argument("file", metavar="FILE", type=Path)
     command.set_defaults(run=_save)
+
+    command = commands.add_parser(
+        "since",
+        help="which version of TensorFlow brought which op, attr and value",
+        description=(
+            "Compares versions of TensorFlow and writes into the opdefs which ops,"
+            " attrs and allowed values the oldest of them lacks, and which version"
+            " brought each."
+        ),
+    )
+    command.add_argument(
+        "versions",
+        metavar="VERSION=SOURCE",
+        nargs="+",
+        type=_version,
+        help=f"the oldest first, as 2.18=ops-2.18.pb; a SOURCE is {_SOURCE}",
+    )
+    _opdefs(command)
+    command.set_defaults(run=_since)
     return parser
 
 
@@ -203,6 +222,13 @@ def _group(name: str) -> str:
     raise argparse.ArgumentTypeError(
         f"{name!r} is no group: a package's name in lower case, as nn or data"
     )
+
+
+def _version(text: str) -> tuple[str, str]:
+    version, _, source = text.partition("=")
+    if source and re.fullmatch(load.VERSION, version):
+        return version, source
+    raise argparse.ArgumentTypeError(f"{text!r} is no VERSION=SOURCE: 2.18=ops.pb")
 
 
 def _positive(text: str) -> int:
@@ -264,9 +290,9 @@ def _diff(options: argparse.Namespace) -> int:
     from opwright_codegen import diff, importer
 
     sources = (options.old, options.new)
-    folders = [Path(source) for source in sources if Path(source).is_dir()]
+    folders = [_place(source) for source in sources if _place(source).is_dir()]
     left_out = frozenset[str]().union(
-        *map(importer.excluded, folders or [Path("opdefs")])
+        *map(importer.excluded, folders or [_place("opwright")])
     )
     changes = diff.compare(*(_read(source, left_out) for source in sources))
     for change in changes:
@@ -280,7 +306,7 @@ def _diff(options: argparse.Namespace) -> int:
 def _read(source: str, left_out: frozenset[str]) -> list[Op]:
     from opwright_codegen import importer, registry
 
-    path = Path(source)
+    path = _place(source)
     if path.is_dir():
         return importer.read(path)
     return [
@@ -290,10 +316,19 @@ def _read(source: str, left_out: frozenset[str]) -> list[Op]:
     ]
 
 
+def _place(source: str) -> Path:
+    """Where a source lies; of opwright's own opdefs, in its wheel or its tree."""
+    if source != "opwright":
+        return Path(source)
+    here = Path(__file__).parent
+    shipped = here / "opdefs"
+    return shipped if shipped.is_dir() else here.parents[1] / "opdefs"
+
+
 def _op_defs(source: str) -> list[Any]:
     from opwright_codegen import importer, registry
 
-    path = Path(source)
+    path = _place(source)
     if source == "installed":
         return registry.installed()
     if path.is_dir():
@@ -324,6 +359,21 @@ def _lint(options: argparse.Namespace) -> int:
         write.write(path, text)
         print(f"in form now: {path}")
     _say(f"{options.opdefs}: {_count(len(ops), 'op')}, no problems")
+    return 0
+
+
+def _since(options: argparse.Namespace) -> int:
+    from opwright_codegen import importer
+
+    left_out = importer.excluded(options.opdefs)
+    history = [
+        (version, {op.name: op for op in _read(source, left_out)})
+        for version, source in options.versions
+    ]
+    changed = importer.date_ops(history, options.opdefs)
+    for path in changed:
+        print(f"updated {path}")
+    _say(f"{options.opdefs}: {len(changed)} updated")
     return 0
 
 

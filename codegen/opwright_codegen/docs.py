@@ -189,6 +189,8 @@ def quoted(text: str) -> str:
 
 
 def _facts(op: Op) -> Iterator[str]:
+    if op.since is not None:
+        yield f"TensorFlow {op.since} brought it."
     if op.deprecation is not None:
         yield deprecation(op) or ""
     if op.is_stateful:
@@ -240,11 +242,23 @@ def _argument_doc(attr: Attr) -> str | None:
     default = None
     if attr.default is not None:
         default = f"Default {dtype_text(str(attr.default))}."
-    return " ".join(filter(None, (_least(attr), default, attr.doc))) or None
+    return (
+        " ".join(filter(None, (_least(attr), default, _since(attr), attr.doc))) or None
+    )
 
 
 def _option_doc(attr: Attr) -> str | None:
-    return " ".join(filter(None, (_least(attr), attr.doc))) or None
+    return " ".join(filter(None, (_least(attr), _since(attr), attr.doc))) or None
+
+
+def _since(attr: Attr) -> str | None:
+    brought = [(attr.since, "it")] if attr.since is not None else []
+    for value, version in attr.allowed_since:
+        dtype = attr.kind.element == "type"
+        brought.append((version, dtype_text(value) if dtype else quoted(value)))
+    return (
+        " ".join(f"TensorFlow {when} brought {what}." for when, what in brought) or None
+    )
 
 
 def _least(attr: Attr) -> str | None:

@@ -63,6 +63,8 @@ def _facts(op: Op) -> Iterator[str]:
         if op.deprecation.replacement is not None:
             table["replacement"] = op.deprecation.replacement
         yield f"deprecated: {_inline(table)}"
+    if op.since is not None:
+        yield f"since: {_inline(op.since)}"
     yield from _section("inputs", [_arg(arg) for arg in op.inputs])
     yield from _section("outputs", [_arg(arg) for arg in op.outputs])
     attrs = [attr for attr in op.attrs if op.role(attr) is not Role.OPTION]
@@ -80,7 +82,11 @@ def _facts(op: Op) -> Iterator[str]:
 
 
 def with_facts(written: Op, facts: Op) -> Op:
-    """`facts`, with everything that `written` says beyond them by hand."""
+    """`facts`, with everything that `written` says beyond them.
+
+    That is what was written by hand, and since when there is what, which no single
+    TensorFlow knows.
+    """
 
     def args(old: tuple[Arg, ...], new: tuple[Arg, ...]) -> tuple[Arg, ...]:
         by_name = {arg.name: arg for arg in old}
@@ -101,8 +107,17 @@ def with_facts(written: Op, facts: Op) -> Op:
         old = attrs.get(new.name)
         if old is None:
             return new
-        message = old.message if new.kind == old.kind else None
-        return dataclasses.replace(new, doc=old.doc, message=message)
+        return dataclasses.replace(
+            new,
+            doc=old.doc,
+            message=old.message if new.kind == old.kind else None,
+            since=old.since,
+            allowed_since=tuple(
+                (value, version)
+                for value, version in old.allowed_since
+                if value in (new.allowed or ())
+            ),
+        )
 
     deprecation = facts.deprecation
     if deprecation is not None and written.deprecation is not None:
@@ -116,6 +131,7 @@ def with_facts(written: Op, facts: Op) -> Op:
         outputs=args(written.outputs, facts.outputs),
         attrs=tuple(map(attr, facts.attrs)),
         deprecation=deprecation,
+        since=written.since,
         summary=written.summary,
         description=written.description,
         gradient_of=written.gradient_of,
@@ -221,6 +237,12 @@ def _attr(attr: Attr) -> dict[str, Any]:
         entry["allowed"] = [str(value) for value in attr.allowed]
     if attr.minimum is not None:
         entry["minimum"] = attr.minimum
+    if attr.since is not None:
+        entry["since"] = attr.since
+    if attr.allowed_since:
+        entry["allowed_since"] = {
+            str(value): version for value, version in attr.allowed_since
+        }
     if attr.message is not None:
         entry["message"] = attr.message
     if attr.doc is not None:

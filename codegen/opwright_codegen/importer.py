@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from opwright_codegen import dump, load, registry, write
+from opwright_codegen import dump, load, registry, since, write
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem
 
@@ -91,6 +91,23 @@ def import_ops(
         write.write(path, text.encode())
     absent = tuple(files[name] for name in sorted(set(files) - set(facts)))
     return Imported(tuple(added), tuple(updated), tuple(unchanged), absent)
+
+
+def date_ops(history: since.History, root: Path) -> tuple[Path, ...]:
+    """Writes into the opdefs below `root` since when there is what; returns the files.
+
+    Raises:
+      OpdefError: any of them has a mistake. Nothing was written.
+    """
+    texts: dict[Path, str] = {}
+    for op in read(root):
+        dated = since.dated(op, history)
+        if dated != op:
+            path = Path(op.source)
+            texts[path] = dump.dump(dated, comments=_comments(path.read_text("utf-8")))
+    for path, text in texts.items():
+        write.write(path, text.encode())
+    return tuple(texts)
 
 
 def excluded(root: Path) -> frozenset[str]:

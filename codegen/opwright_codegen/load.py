@@ -40,6 +40,8 @@ OP_NAME: Final = "(?:[A-Z][A-Za-z0-9_]*>)*[A-Z][A-Za-z0-9_]*"
 GROUP: Final = r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*"
 FULL_TYPE_ID: Final = "TFT_[A-Z0-9_]+"
 MESSAGE: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+#: A minor version of TensorFlow.
+VERSION: Final = r"[0-9]+\.[0-9]+"
 
 DEVICES: Final = ("CPU", "GPU", "XLA")
 PROVIDERS: Final = ("opwright",)
@@ -185,6 +187,9 @@ class _OpReader(Reader):
         self.op_name = self.matching(
             re.compile(rf"{OP_NAME}\Z"), "an op's name such as MatMul or Addons>Roll"
         )
+        self.version = self.matching(
+            re.compile(rf"{VERSION}\Z"), "a version of TensorFlow in quotes: '2.20'"
+        )
 
     def read(self, content: bytes) -> Op | None:
         root = self.compose(content)
@@ -222,6 +227,7 @@ class _OpReader(Reader):
             )
         }
         deprecation = top.take("deprecated", self.deprecation)
+        since = top.take("since", self.version)
         gradient_of = top.take("gradient_of", self.op_reference)
         kernels = top.take("kernels", self.kernels) or ()
         tpu_only = top.take("tpu_only", self.filled)
@@ -250,6 +256,7 @@ class _OpReader(Reader):
             allows_uninitialized_input=flags["allows_uninitialized_input"],
             is_distributed_communication=flags["distributed_communication"],
             deprecation=deprecation,
+            since=since,
             summary=summary,
             description=description,
             gradient_of=gradient_of,
@@ -381,7 +388,10 @@ class _OpReader(Reader):
         kind_name = table.take("type", self.one_of(KINDS, "kind of attr"), needed=True)
         if kind_name is None:
             # Without a kind there is nothing to read the others by.
-            for key in ("default", "allowed", "minimum", "message", "doc"):
+            for key in (
+                *("default", "allowed", "minimum", "message", "since"),
+                *("allowed_since", "doc"),
+            ):
                 table.take(key, _nothing)
             table.close()
             return None
@@ -397,6 +407,8 @@ class _OpReader(Reader):
             "message",
             self.matching(re.compile(rf"{MESSAGE}\Z"), "a message's full name"),
         )
+        since = table.take("since", self.version)
+        allowed_since = table.take("allowed_since", self.allowed_since(allowed or ()))
         doc = table.take("doc", self.filled)
         table.close()
         if message is not None and (kind != "string" or allowed is not None):
@@ -416,7 +428,10 @@ class _OpReader(Reader):
                 table.at("minimum"),
                 f"minimum of {table.what} is {minimum}; no list is that short",
             )
-        attr = Attr(name or "", kind, default, allowed, minimum, doc, message)
+        attr = Attr(
+            *(name or "", kind, default, allowed, minimum, doc, message, since),
+            allowed_since=allowed_since or (),
+        )
         self.check_default(table, attr)
         return table, attr
 
@@ -432,6 +447,19 @@ class _OpReader(Reader):
         if isinstance(node, yaml.SequenceNode) and not node.value:
             self.problem(node, f"{what} is empty; nothing would be allowed")
         return values
+
+    def allowed_since(
+        self, allowed: tuple[str, ...]
+    ) -> Read[tuple[tuple[str, str], ...]]:
+        def read(node: yaml.Node, what: str) -> tuple[tuple[str, str], ...] | None:
+            table = self.mapping(node, what)
+            if table is None:
+                return None
+            found = {value: table.take(value, self.version) for value in allowed}
+            table.close()
+            return tuple((value, when) for value, when in found.items() if when)
+
+        return read
 
     def value(self, node: yaml.Node, what: str, kind: AttrKind) -> Value | None:
         one = self.element_reader(kind.element)

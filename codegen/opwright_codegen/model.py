@@ -87,6 +87,8 @@ class Attr:
     """An attr; `default` is None when there is none, for no default is null.
 
     `message`: a string that is a serialized protocol buffer, by its full name.
+    `since`: the version of TensorFlow that the attr came with, if its op is older;
+    `allowed_since`: the same of values that are newer than the attr.
     """
 
     name: str
@@ -96,6 +98,8 @@ class Attr:
     minimum: int | None = None
     doc: str | None = None
     message: str | None = None
+    since: str | None = None
+    allowed_since: tuple[tuple[str, str], ...] = ()
 
 
 class Role(Enum):
@@ -124,7 +128,11 @@ class Deprecation:
 
 @dataclass(frozen=True)
 class Op:
-    """One op. `attrs` holds all of them, in the OpDef's order."""
+    """One op. `attrs` holds all of them, in the OpDef's order.
+
+    `since`: the version of TensorFlow that it came with, if the oldest that opwright
+    works with lacks it.
+    """
 
     name: str
     group: str
@@ -137,6 +145,7 @@ class Op:
     allows_uninitialized_input: bool = False
     is_distributed_communication: bool = False
     deprecation: Deprecation | None = None
+    since: str | None = None
     summary: str | None = None
     description: str | None = None
     gradient_of: str | None = None

@@ -23,6 +23,7 @@ _ATTR_NAME = _matching(load.ATTR_NAME)
 _OP_NAME = _matching(load.OP_NAME)
 _TEXT = {"type": "string", "minLength": 1}
 _FLAG = {"type": "boolean"}
+_VERSION = _matching(load.VERSION)
 
 
 def _table(needed: tuple[str, ...], **keys: Schema) -> Schema:
@@ -76,6 +77,11 @@ def schema() -> Schema:
         minimum=_described(
             {"type": "integer"}, "Of an int: the least value. Of a list: its length."
         ),
+        since=_described(_VERSION, "The TensorFlow that it came with, if newer."),
+        allowed_since=_described(
+            {"type": "object", "additionalProperties": _VERSION},
+            "Of values that are newer than the attr: the TensorFlow they came with.",
+        ),
         message=_described(
             _matching(load.MESSAGE),
             "By hand: of a string that is a serialized message, the message's name.",
@@ -111,6 +117,7 @@ def schema() -> Schema:
         allows_uninitialized_input=_FLAG,
         distributed_communication=_FLAG,
         deprecated=deprecated,
+        since=_described(_VERSION, "The TensorFlow that the op came with, if newer."),
         gradient_of=_described(_OP_NAME, "By hand: the op that it differentiates."),
         kernels=_described(
             _table((), **{d: {"enum": list(load.PROVIDERS)} for d in load.DEVICES}),

@@ -17,6 +17,7 @@ from opwright_codegen.types import (
     BINDING,
     RUNTIME,
     PyType,
+    dtype_text,
     named,
     one_of_dtypes,
 )
@@ -65,6 +66,8 @@ class OpView:
     choices: tuple[Field, ...]
     python_names: tuple[tuple[str, str], ...]
     messages: tuple[tuple[str, str], ...]
+    #: What is newer than the oldest TensorFlow, and the version that brought it.
+    since: tuple[tuple[str, str], ...]
     overloads: tuple[Signature, ...]
     signature: Signature
     converters: frozenset[str]
@@ -227,6 +230,7 @@ def view(op: Op) -> OpView:
         choices=choices,
         python_names=_python_names(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
+        since=tuple(_since(op)),
         overloads=overloads,
         signature=signature,
         converters=frozenset(call.converters(op)),
@@ -283,6 +287,18 @@ def _python_names(op: Op) -> tuple[tuple[str, str], ...]:
         if name != spelled
     }
     return tuple(pairs.items())
+
+
+def _since(op: Op) -> Iterator[tuple[str, str]]:
+    """Of the op, its attrs, and values as `attr=value`."""
+    if op.since is not None:
+        yield op.name, op.since
+    for attr in op.attrs:
+        if attr.since is not None:
+            yield attr.name, attr.since
+        for value, version in attr.allowed_since:
+            text = dtype_text(value) if attr.kind.element == "type" else value
+            yield f"{attr.name}={text}", version
 
 
 def _native(op: Op) -> str | None:

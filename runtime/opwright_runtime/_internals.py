@@ -79,5 +79,9 @@ graphs: Any = _ops._default_graph_stack
 AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]
-OptimizerDynamicInput: Any = vars(_optimization)["OptimizerDynamicInput"]
+# TensorFlow 2.18 calls it as its users do.
+OptimizerDynamicInput: Any = (
+    vars(_optimization).get("OptimizerDynamicInput")
+    or vars(_optimization)["DynamicLearningRate"]
+)
 TPUEmbeddingConfiguration: Any = vars(_embedding)["TPUEmbeddingConfiguration"]

@@ -1,7 +1,8 @@
 """The library of native kernels: where it is, whether it fits, loading it.
 
-`make native` builds it against the TensorFlow of the environment, and `import opwright`
-loads it if it is there. Loading it registers its kernels for ops that TensorFlow has
+Wheels of opwright have it, each for one minor version of TensorFlow; in a source tree
+`make native` builds it against the environment's. `import opwright` loads it if it is
+there. Loading it registers its kernels for ops that TensorFlow has
 already, so graphs and SavedModels with those ops run with no other change.
 
 The environment variable OPWRIGHT_LIBRARY names another one, whose stamp (the same name
@@ -47,7 +48,11 @@ LIBRARY = Path(
 # What the library registers its kernels with: below TensorFlow's own, which have 0.
 KERNEL_PRIORITY = -1
 
-HOW = "build it with `make native` in opwright's source tree"
+_MINOR = ".".join(tf.__version__.split(".")[:2])
+HOW = (
+    f"install opwright's wheel for TensorFlow {_MINOR}, or build it with `make native` "
+    "in opwright's source tree"
+)
 _loaded = False
 
 
@@ -60,7 +65,7 @@ def load() -> None:
 
     Raises:
         NativeLibraryError: it is missing, cannot be read, or was built for another
-            version of TensorFlow.
+            minor version of TensorFlow.
     """
     global _loaded
     if _loaded:
@@ -68,7 +73,8 @@ def load() -> None:
     if not LIBRARY.exists():
         raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {HOW}")
     built_for = _stamp()["tensorflow"]
-    if built_for != tf.__version__:
+    # The classes that both sides share are the same within a minor version.
+    if ".".join(built_for.split(".")[:2]) != _MINOR:
         raise NativeLibraryError(
             f"{LIBRARY} was built for TensorFlow {built_for}, this is TensorFlow "
             f"{tf.__version__}; {HOW}"

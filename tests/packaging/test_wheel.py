@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -24,7 +28,8 @@ made = MatMul.create(opwright.Scope.current(), a, a, MatMul.Options(transpose_b=
 assert made.product.numpy().tolist() == [[5.0, 11.0], [11.0, 25.0]], made.product
 assert add_v2(a, a).numpy().tolist() == [[2.0, 4.0], [6.0, 8.0]]
 assert opwright.op_class("MatMul") is MatMul
-assert opwright.__version__ == metadata.version("opwright"), opwright.__version__
+minor = ".".join(tf.__version__.split(".")[:2])
+assert metadata.version("opwright") == f"{minor}.{opwright.__version__}"
 print(len(opwright.op_names()))
 """
 
@@ -38,12 +43,14 @@ print(cudnn_rnn_v3(x, h, h, params, [2], is_training=False).output.shape)
 """
 
 
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str | Path, cwd: Path, **changes: str
+) -> subprocess.CompletedProcess[str]:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
-    }
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV", "OPWRIGHT_NATIVE")
+    } | changes
     return subprocess.run(
         list(map(str, command)),
         cwd=cwd,
@@ -57,12 +64,23 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    built = run(
-        sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder
-    )
+    library = ROOT / "runtime" / "opwright_runtime" / "_lib"
+    return build("--wheel", folder, OPWRIGHT_NATIVE=str(library))[0]
+
+
+def build(what: str, folder: Path, **changes: str) -> tuple[Path, str]:
+    """A wheel or an sdist, and what the build says."""
+    command = (sys.executable, "-m", "build", what, "--outdir", folder, ROOT)
+    built = run(*command, cwd=folder, **changes)
     assert built.returncode == 0, built.stdout + built.stderr
-    (path,) = folder.glob("*.whl")
-    return path
+    (path,) = folder.iterdir()
+    return path, built.stdout + built.stderr
+
+
+def facts(wheel: Path) -> Message:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+    return Parser().parsestr(archive.read(name).decode())
 
 
 def test_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
@@ -81,6 +99,42 @@ def test_names_the_platform_of_its_native_library(wheel: Path) -> None:
     assert "opwright_runtime/_lib/libopwright.json" in names
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+
+
+def test_tells_its_tensorflow(wheel: Path) -> None:
+    stamp = json.loads(
+        zipfile.ZipFile(wheel).read("opwright_runtime/_lib/libopwright.json")
+    )
+    major, minor, *_ = stamp["tensorflow"].split(".")
+    told = facts(wheel)
+    assert told["Version"].startswith(f"{major}.{minor}.")
+    bounds = f"tensorflow<{major}.{int(minor) + 1},>={major}.{minor}"
+    assert bounds in told.get_all("Requires-Dist", [])
+
+
+def test_without_the_library_it_says_so(tmp_path: Path) -> None:
+    wheel, said = build("--wheel", tmp_path, OPWRIGHT_NATIVE="")
+    assert "This wheel has no native kernels" in said
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [n for n in zipfile.ZipFile(wheel).namelist() if n.endswith(".so")]
+    assert "tensorflow<2.22,>=2.18" in facts(wheel).get_all("Requires-Dist", [])
+
+
+def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT)
+    built = run(*command, cwd=tmp_path, OPWRIGHT_NATIVE=str(tmp_path))
+    assert built.returncode != 0
+    assert "has no libopwright.so: `make wheel` builds" in built.stdout + built.stderr
+
+
+def test_sdist_builds(tmp_path: Path) -> None:
+    path, _ = build("--sdist", tmp_path)
+    with tarfile.open(path) as archive:
+        names = archive.getnames()
+    top = path.name.removesuffix(".tar.gz")
+    assert f"{top}/runtime/native/library.cc" in names
+    assert f"{top}/opdefs/groups.yaml" in names
+    assert not [name for name in names if "_lib/" in name]
 
 
 def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:

@@ -86,6 +86,9 @@ class BatchFunction(Op):
     """
 
     OP_NAME = "BatchFunction"
+    SINCE = {
+        "mixed_priority_policy=priority_merge": "2.19",
+    }
     __slots__ = ("out_tensors",)
     out_tensors: list[Output[AnyDType]]
     Inputs = BatchFunctionInputs
@@ -106,7 +109,8 @@ class BatchFunction(Op):
             mixed_priority_policy: string, one of
                 "low_priority_padding_with_max_batch_size",
                 "low_priority_padding_with_next_allowed_batch_size",
-                "priority_isolation", "priority_merge".
+                "priority_isolation", "priority_merge". TensorFlow 2.19 brought
+                "priority_merge".
             batch_padding_policy: string, one of "PAD_UP", "BATCH_DOWN",
                 "MINIMIZE_TPU_COST_PER_REQUEST".
             enable_large_batch_splitting: bool.

@@ -53,6 +53,8 @@ class DecodeJxl(TensorOp[Dtype]):
 
     TensorFlow's own text: `DecodeJxl.tensorflow_doc()`.
 
+    TensorFlow 2.21 brought it.
+
     `dtype`: uint8.
 
     Attributes:
@@ -60,6 +62,9 @@ class DecodeJxl(TensorOp[Dtype]):
     """
 
     OP_NAME = "DecodeJxl"
+    SINCE = {
+        "DecodeJxl": "2.21",
+    }
     __slots__ = ("image",)
     image: Output[Dtype]
     Inputs = DecodeJxlInputs

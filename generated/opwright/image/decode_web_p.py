@@ -53,6 +53,8 @@ class DecodeWebP(TensorOp[Dtype]):
 
     TensorFlow's own text: `DecodeWebP.tensorflow_doc()`.
 
+    TensorFlow 2.20 brought it.
+
     `dtype`: uint8.
 
     Attributes:
@@ -60,6 +62,9 @@ class DecodeWebP(TensorOp[Dtype]):
     """
 
     OP_NAME = "DecodeWebP"
+    SINCE = {
+        "DecodeWebP": "2.20",
+    }
     __slots__ = ("image",)
     image: Output[Dtype]
     Inputs = DecodeWebPInputs

@@ -69,6 +69,9 @@ class Range(TensorOp[Tidx]):
     """
 
     OP_NAME = "Range"
+    SINCE = {
+        "Tidx=uint64": "2.20",
+    }
     __slots__ = ("output",)
     output: Output[Tidx]
     Inputs = RangeInputs

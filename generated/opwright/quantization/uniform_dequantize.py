@@ -72,6 +72,9 @@ class UniformDequantize(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformDequantize"
+    SINCE = {
+        "Tin=quint8": "2.20",
+    }
     __slots__ = ("output",)
     output: Output[Tout]
     Inputs = UniformDequantizeInputs

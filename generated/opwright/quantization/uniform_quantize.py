@@ -71,6 +71,9 @@ class UniformQuantize(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantize"
+    SINCE = {
+        "Tout=quint8": "2.20",
+    }
     __slots__ = ("output",)
     output: Output[Tout]
     Inputs = UniformQuantizeInputs
@@ -117,7 +120,7 @@ class UniformQuantize(TensorOp[Tout]):
             input: `Tin`.
             scales: float32.
             zero_points: int32.
-            Tout: dtype, one of qint8, quint8, qint32.
+            Tout: dtype, one of qint8, quint8, qint32. TensorFlow 2.20 brought quint8.
             quantization_min_val: int.
             quantization_max_val: int.
             options: merged field by field; the last explicit one wins.

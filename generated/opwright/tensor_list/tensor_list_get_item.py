@@ -64,6 +64,9 @@ class TensorListGetItem(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListGetItem"
+    SINCE = {
+        "Tshape": "2.21",
+    }
     __slots__ = ("item",)
     item: Output[ElementDtype]
     Inputs = TensorListGetItemInputs

@@ -51,7 +51,7 @@ class TPUDummyInput(TensorOp[Dtype]):
 
     TensorFlow's own text: `TPUDummyInput.tensorflow_doc()`.
 
-    Stateful.
+    TensorFlow 2.20 brought it. Stateful.
 
     `dtype`: float32 or bfloat16.
 
@@ -60,6 +60,9 @@ class TPUDummyInput(TensorOp[Dtype]):
     """
 
     OP_NAME = "TPUDummyInput"
+    SINCE = {
+        "TPUDummyInput": "2.20",
+    }
     __slots__ = ("output",)
     output: Output[Dtype]
     Inputs = TPUDummyInputInputs

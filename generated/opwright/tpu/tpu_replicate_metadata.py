@@ -56,6 +56,9 @@ class TPUReplicateMetadata(Op):
     """
 
     OP_NAME = "TPUReplicateMetadata"
+    SINCE = {
+        "use_shardy_partitioner": "2.20",
+    }
     __slots__ = ()
     Inputs = TPUReplicateMetadataInputs
 
@@ -73,7 +76,7 @@ class TPUReplicateMetadata(Op):
             step_marker_location: string.
             allow_soft_placement: bool.
             use_spmd_for_xla_partitioning: bool.
-            use_shardy_partitioner: bool.
+            use_shardy_partitioner: bool. TensorFlow 2.20 brought it.
             tpu_compile_options_proto: string.
         """
 

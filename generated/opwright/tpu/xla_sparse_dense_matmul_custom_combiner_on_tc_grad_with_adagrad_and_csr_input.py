@@ -113,8 +113,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
     their shapes; `clip_weight_min` is above `clip_weight_max`;
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
-    Gradient of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its
-    combiner is a function of one sample that XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient of
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
+    function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         updated_embedding_table: float32, [rows, width]. The table after the update.
@@ -124,6 +125,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput"
+    SINCE = {
+        "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput": "2.20",
+    }
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_weights")
     updated_embedding_table: Output[TFloat32]
     updated_accumulator: Output[TFloat32]

@@ -126,8 +126,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
     their shapes; `clip_weight_min` is above `clip_weight_max`;
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
-    Gradient of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its
-    combiner is a function of one sample that XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient of
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
+    function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         updated_embedding_table: float32, [rows, width]. The table after the update.
@@ -138,6 +139,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput"
+    SINCE = {
+        "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput": "2.20",
+    }
     __slots__ = (
         "updated_embedding_table",
         "updated_accumulator",

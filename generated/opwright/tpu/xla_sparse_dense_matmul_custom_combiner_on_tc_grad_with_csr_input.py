@@ -111,8 +111,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     their shapes; `num_sparsecores_per_device` disagrees with the topology or is no
     power of two.
 
-    Gradient of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its
-    combiner is a function of one sample that XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient of
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
+    function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         updated_tables: list of `N` tensors, each float32, [rows, width]. The tables
@@ -122,6 +123,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput"
+    SINCE = {
+        "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput": "2.20",
+    }
     __slots__ = ("updated_tables", "updated_weights")
     updated_tables: list[Output[TFloat32]]
     updated_weights: Output[TFloat32]

@@ -90,8 +90,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
     InvalidArgument: `weights` does not have `num_weights` elements;
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
-    TPU only: its combiner is a function of one sample that XLA compiles into a TPU
-    program.
+    TensorFlow 2.20 brought it. TPU only: its combiner is a function of one sample that
+    XLA compiles into a TPU program.
 
     Attributes:
         activations: float32, [input_size, width]. Combined rows of each sample.
@@ -102,6 +102,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput"
+    SINCE = {
+        "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput": "2.20",
+    }
     __slots__ = ("activations", "preserved_valencies", "preserved_vectors")
     activations: Output[TFloat32]
     preserved_valencies: Output[TInt32]

@@ -98,6 +98,10 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithCsrInput"
+    SINCE = {
+        "num_sparsecores_per_device": "2.20",
+        "T": "2.20",
+    }
     __slots__ = ("updated_tables",)
     updated_tables: list[Output[T]]
     Inputs = XlaSparseDenseMatmulGradWithCsrInputInputs
@@ -106,9 +110,9 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         """Optional attributes of XlaSparseDenseMatmulGradWithCsrInput.
 
         Attributes:
-            num_sparsecores_per_device: int. SparseCores of a device; -1 asks the TPU's
-                topology. Without a topology it must be given; with one it must agree
-                with it. A power of two.
+            num_sparsecores_per_device: int. TensorFlow 2.20 brought it. SparseCores of
+                a device; -1 asks the TPU's topology. Without a topology it must be
+                given; with one it must agree with it. A power of two.
         """
 
         __slots__ = ("num_sparsecores_per_device",)

@@ -117,6 +117,9 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithFtrlAndCsrInput"
+    SINCE = {
+        "num_sparsecores_per_device": "2.20",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_linear")
     updated_embedding_table: Output[TFloat32]
@@ -132,9 +135,9 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
             clip_weight_min: float. Lower limit to which updated weights are clipped;
                 not above `clip_weight_max`.
             clip_weight_max: float. Upper limit to which updated weights are clipped.
-            num_sparsecores_per_device: int. SparseCores of a device; -1 asks the TPU's
-                topology, with which a given number must agree, and means 4 on the CPU.
-                A power of two.
+            num_sparsecores_per_device: int. TensorFlow 2.20 brought it. SparseCores of
+                a device; -1 asks the TPU's topology, with which a given number must
+                agree, and means 4 on the CPU. A power of two.
         """
 
         __slots__ = ("clip_weight_min", "clip_weight_max", "num_sparsecores_per_device")

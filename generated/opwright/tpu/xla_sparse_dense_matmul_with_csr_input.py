@@ -99,6 +99,10 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
     """
 
     OP_NAME = "XlaSparseDenseMatmulWithCsrInput"
+    SINCE = {
+        "num_sparsecores_per_device": "2.20",
+        "T": "2.20",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("activations",)
     activations: Output[T]
@@ -108,9 +112,9 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
         """Optional attributes of XlaSparseDenseMatmulWithCsrInput.
 
         Attributes:
-            num_sparsecores_per_device: int. SparseCores of a device; -1 asks the TPU's
-                topology, with which a given number must agree, and means 4 on the CPU.
-                A power of two.
+            num_sparsecores_per_device: int. TensorFlow 2.20 brought it. SparseCores of
+                a device; -1 asks the TPU's topology, with which a given number must
+                agree, and means 4 on the CPU. A power of two.
         """
 
         __slots__ = ("num_sparsecores_per_device",)

@@ -94,6 +94,9 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
     """
 
     OP_NAME = "XlaSparseDenseMatmulWithStaticBufferSize"
+    SINCE = {
+        "num_sparsecores_per_device": "2.20",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("activations",)
     activations: Output[TFloat32]
@@ -103,9 +106,9 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
         """Optional attributes of XlaSparseDenseMatmulWithStaticBufferSize.
 
         Attributes:
-            num_sparsecores_per_device: int. SparseCores of a device; -1 asks the TPU's
-                topology, with which a given number must agree, and means 4 on the CPU.
-                A power of two.
+            num_sparsecores_per_device: int. TensorFlow 2.20 brought it. SparseCores of
+                a device; -1 asks the TPU's topology, with which a given number must
+                agree, and means 4 on the CPU. A power of two.
         """
 
         __slots__ = ("num_sparsecores_per_device",)

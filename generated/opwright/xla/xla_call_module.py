@@ -72,6 +72,9 @@ class XlaCallModule(Op):
     """
 
     OP_NAME = "XlaCallModule"
+    SINCE = {
+        "use_shardy_partitioner": "2.20",
+    }
     __slots__ = ("output",)
     output: list[Output[AnyDType]]
     Inputs = XlaCallModuleInputs
@@ -85,7 +88,7 @@ class XlaCallModule(Op):
             function_list: list(func).
             has_token_input_output: bool.
             disabled_checks: list(string).
-            use_shardy_partitioner: bool.
+            use_shardy_partitioner: bool. TensorFlow 2.20 brought it.
         """
 
         __slots__ = (

@@ -58,14 +58,17 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
 
     TensorFlow's own text: `XlaSparseActivationsUnstack.tensorflow_doc()`.
 
-    TPU only: which tables are stacked, and how, is settled within a compiled TPU
-    program.
+    TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is settled
+    within a compiled TPU program.
 
     Attributes:
         unstacked_activations: list of `num_tables` tensors, each `dtype`.
     """
 
     OP_NAME = "XlaSparseActivationsUnstack"
+    SINCE = {
+        "XlaSparseActivationsUnstack": "2.20",
+    }
     __slots__ = ("unstacked_activations",)
     unstacked_activations: list[Output[Dtype]]
     Inputs = XlaSparseActivationsUnstackInputs

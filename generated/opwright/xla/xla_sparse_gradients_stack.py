@@ -56,14 +56,17 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
 
     TensorFlow's own text: `XlaSparseGradientsStack.tensorflow_doc()`.
 
-    TPU only: which tables are stacked, and how, is settled within a compiled TPU
-    program.
+    TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is settled
+    within a compiled TPU program.
 
     Attributes:
         stacked_gradients: `dtype`.
     """
 
     OP_NAME = "XlaSparseGradientsStack"
+    SINCE = {
+        "XlaSparseGradientsStack": "2.20",
+    }
     __slots__ = ("stacked_gradients",)
     stacked_gradients: Output[Dtype]
     Inputs = XlaSparseGradientsStackInputs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from numbers import Integral, Real
 from typing import Any
@@ -17,7 +17,14 @@ from opwright_runtime._internals import (
     eager_execute,
     op_def_library,
 )
-from opwright_runtime.types import MessageLike, as_bytes, as_dtype, message_name
+from opwright_runtime.errors import in_words
+from opwright_runtime.types import (
+    MessageLike,
+    TType,
+    as_bytes,
+    as_dtype,
+    message_name,
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,8 @@ class AttrInfo:
     """An attr. `default` is None without one; `inferred`: from the inputs.
 
     `message` is the full name of the protocol buffer that a string serializes.
+    `absent_until`: this TensorFlow lacks the attr, which came with that one.
+    `newer`: values that came with a newer one, each with the one that brought it.
     """
 
     name: str
@@ -35,11 +44,32 @@ class AttrInfo:
     minimum: int | None
     inferred: bool
     message: str | None = None
+    absent_until: str | None = None
+    newer: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def is_comparable(self) -> bool:
         """Whether a value equal to the default is the default."""
         return self.default is not None and is_comparable(self.kind)
+
+    def brought(self, value: Any) -> str:
+        """Which TensorFlow brought `value`, to go on with; empty if it is not newer."""
+        text = value.name if isinstance(value, tf.DType) else value
+        version = self.newer.get(text) if isinstance(text, str) else None
+        return "" if version is None else f" (TensorFlow {version} brought {text})"
+
+    def left(self, value: Any) -> Any:
+        """`value`, of an attr that this TensorFlow lacks: it must be the default.
+
+        Raises:
+            BadValueError: it is not.
+        """
+        if value == self.default:
+            return value
+        raise BadValueError(
+            f"left at {self.default!r} (TensorFlow {tf.__version__} has no such attr, "
+            f"{self.absent_until} brought it)"
+        )
 
 
 class BadValueError(Exception):
@@ -95,7 +125,9 @@ def _message(value: MessageLike, message: str) -> str | bytes:
 def _type(value: Any) -> tf.DType:
     try:
         return as_dtype(value)
-    except TypeError:
+    except TypeError as error:
+        if isinstance(value, type) and issubclass(value, TType):
+            raise BadValueError(f"a dtype that there is: {error}") from None
         raise BadValueError("a dtype, such as TFloat32 or tf.float32") from None
 
 
@@ -188,6 +220,8 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     Raises:
         BadValueError: it is not.
     """
+    if attr.absent_until is not None:
+        return attr.left(value)
     value = normalised(attr.kind, value, attr.message)
     if attr.allowed is None and attr.minimum is None:
         return value
@@ -198,8 +232,11 @@ def checked(attr: AttrInfo, value: Any) -> Any:
             # An enum is text, however it was given.
             values = tuple(v.decode() if isinstance(v, bytes) else v for v in values)
             value = values if is_list else values[0]
-        if not all(v in attr.allowed for v in values):
-            raise BadValueError(attr.allowed)
+        for one in values:
+            if one not in attr.allowed:
+                why = attr.brought(one)
+                allowed = attr.allowed
+                raise BadValueError(f"{in_words(allowed)}{why}" if why else allowed)
     if attr.minimum is not None:
         if is_list and len(value) < attr.minimum:
             raise BadValueError(f"at least {attr.minimum} elements")

@@ -409,7 +409,8 @@ class _Call:
                 default = self.info.attr[name].default
                 if given.dtype is None and default and given.converted(default):
                     continue
-                return self._refused(given, allowed)
+                why = self.info.attr[name].brought(dtype.base_dtype)
+                return self._refused(given, allowed, why)
             if expected is not None and dtype.base_dtype != expected:
                 assert known is not None
                 return self._refused(given, (expected,), f" as {known.label} is")

@@ -56,6 +56,9 @@ def make(
     if fast_path_error is not None:
         # The caller's frame holds it, and it would hold that: a cycle for each call.
         fast_path_error.__traceback__ = None
+    if info.absent:
+        # Then the fast path never ran the op.
+        attrs, fast_path_error = _present(info, attrs), None
     is_eager = scope.graph is None and context.executing_eagerly()
     graph = None if is_eager else scope.target(info.name)
     try:
@@ -79,6 +82,24 @@ def make(
         if explained is error:
             raise
         raise explained from explained.__cause__
+
+
+def _present(info: OpInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attrs that this TensorFlow has; the others must be at their defaults."""
+    present = {}
+    for name, value in attrs.items():
+        attr = info.absent.get(name)
+        if attr is None:
+            present[name] = value
+            continue
+        try:
+            attr.left(value)
+        except attr_values.BadValueError as refused:
+            raise errors.bad_argument(
+                *(errors.OpOptionError, info.name, attr.python_name, value),
+                allowed=refused.allowed,
+            ) from None
+    return present
 
 
 def outputs_of(info: OpInfo, operation: tf.Operation) -> Sequence[Any]:

@@ -48,6 +48,7 @@ class Op:
     PYTHON_NAMES: ClassVar[Mapping[str, str]] = {}
     MESSAGES: ClassVar[Mapping[str, str]] = {}
     NATIVE: ClassVar[tuple[str, ...]] = ()
+    SINCE: ClassVar[Mapping[str, str]] = {}
     Outputs: ClassVar[Any]
     Inputs: ClassVar[type[OpInputs]] = OpInputs
     Options: ClassVar[type[OpOptions]]
@@ -223,7 +224,8 @@ class Op:
         info = cls.__dict__.get("_cached_info")
         if info is None:
             info = opdef.op_info(
-                cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE
+                *(cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE, cls.SINCE),
+                defaults=cls.Options._defaults() if "Options" in vars(cls) else {},
             )
             cls._cached_info = info
         return info

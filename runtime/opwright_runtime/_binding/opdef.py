@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -59,6 +59,8 @@ class OpInfo:
     deprecated: Deprecation | None
     native: tuple[str, ...] = ()
     """Devices that opwright's own library has kernels for."""
+    absent: Mapping[str, AttrInfo] = field(default_factory=dict)
+    """Attrs that the class has and this TensorFlow, which is older, lacks."""
 
     @cached_property
     def required(self) -> tuple[AttrInfo, ...]:
@@ -85,8 +87,9 @@ class OpInfo:
 
     @cached_property
     def attr_in_python(self) -> Mapping[str, AttrInfo]:
-        """The attrs by their Python names."""
-        return {attr.python_name: attr for attr in self.attrs}
+        """The attrs by their Python names, with those that this TensorFlow lacks."""
+        attrs = (*self.attrs, *self.absent.values())
+        return {attr.python_name: attr for attr in attrs}
 
     @cached_property
     def has_ref(self) -> bool:
@@ -136,6 +139,8 @@ def op_info(
     python_names: Mapping[str, str],
     messages: Mapping[str, str],
     native: tuple[str, ...],
+    since: Mapping[str, str],
+    defaults: Mapping[str, Any],
 ) -> OpInfo:
     """What the registry says of op `name`.
 
@@ -144,17 +149,24 @@ def op_info(
         python_names: names that differ in Python, by the OpDef's.
         messages: attrs that are serialized messages, with the messages' full names.
         native: devices that opwright's own library has kernels for.
+        since: versions of TensorFlow by what they brought: the op, attrs, `attr=value`.
+        defaults: those of attrs that may be left out, by their Python names.
 
     Raises:
         OpUnknownError: it says nothing.
     """
     op_def = op_def_registry.get(name)
     if op_def is None:
+        why = (
+            f"TensorFlow {since[name]} brought it"
+            if name in since
+            else "if a custom-op library has it, load that first with "
+            "tf.load_op_library"
+        )
         raise errors.make(
             errors.OpUnknownError,
             name,
-            f"TensorFlow {tf.__version__} has no op {name}: if a custom-op library has "
-            "it, load that first with tf.load_op_library",
+            f"TensorFlow {tf.__version__} has no op {name}: {why}",
         )
 
     def arg(proto: Any) -> ArgInfo:
@@ -176,6 +188,10 @@ def op_info(
         for name in (input.type_attr, input.type_list_attr, input.count)
         if name is not None
     }
+    newer: dict[str, dict[str, str]] = {}
+    for what, version in since.items():
+        attr_name, _, value = what.partition("=")
+        newer.setdefault(attr_name, {})[value] = version
     deprecation = op_def.deprecation
     return OpInfo(
         name=op_def.name,
@@ -199,6 +215,7 @@ def op_info(
                 minimum=attr.minimum if attr.has_minimum else None,
                 inferred=attr.name in inferred,
                 message=messages.get(attr.name),
+                newer=newer.get(attr.name, {}),
             )
             for attr in op_def.attr
         ),
@@ -213,4 +230,29 @@ def op_info(
             else None
         ),
         native=native,
+        absent=_absent(python_names, since, defaults, {a.name for a in op_def.attr}),
     )
+
+
+def _absent(
+    python_names: Mapping[str, str],
+    since: Mapping[str, str],
+    defaults: Mapping[str, Any],
+    present: Collection[str],
+) -> Mapping[str, AttrInfo]:
+    """Attrs with a default that are not `present`; others are inferred from inputs."""
+    found = {}
+    for name, version in since.items():
+        python_name = python_names.get(name, name)
+        if name not in present and python_name in defaults:
+            found[name] = AttrInfo(
+                name=name,
+                python_name=python_name,
+                kind="absent",
+                default=defaults[python_name],
+                allowed=None,
+                minimum=None,
+                inferred=False,
+                absent_until=version,
+            )
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from typing_extensions import dataclass_transform
@@ -110,6 +111,12 @@ class OpOptions:
                 put(new, "explicit", merged.explicit | one.explicit)
                 merged = new
         return cls() if merged is None else merged
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        """Every field's default by its name."""
+        marked: dict[str, _Default] = inspect.unwrap(cls.__init__).__kwdefaults__
+        return {name: default.value for name, default in marked.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Every field's value by its name."""

@@ -64,7 +64,7 @@ class OpInputs:
         Raises:
             ValueError: the operation has no such attr.
         """
-        attr = self._info.attr.get(name)
+        attr = self._info.attr.get(name) or self._info.absent.get(name)
         try:
             value = self._operation.get_attr(name)
         except ValueError:
@@ -73,7 +73,7 @@ class OpInputs:
                 raise
             default = attr.default
             return default.encode() if attr.message is not None else default
-        if attr is None:
+        if attr is None or attr.absent_until is not None:
             return value
         return attrs.from_operation(attr.kind, value, attr.message)
 

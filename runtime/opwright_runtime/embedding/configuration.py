@@ -26,7 +26,7 @@ from opwright_runtime.errors import OpAttrError, bad_argument, in_words
 DynamicLearningRate = OptimizerDynamicInput
 """A learning rate that SendTPUEmbeddingGradients is given anew each step, by `tag`.
 
-TensorFlow 2.21 calls the message `OptimizerDynamicInput`.
+TensorFlow calls the message `OptimizerDynamicInput` since 2.19.
 """
 
 _refused = partial(bad_argument, OpAttrError, "ConfigureTPUEmbedding")

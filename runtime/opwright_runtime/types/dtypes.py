@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
 import numpy as np
 import tensorflow as tf
@@ -13,20 +13,45 @@ class _DTypeMeta(type):
     def __repr__(cls) -> str:
         return cls.__name__
 
+    if not TYPE_CHECKING:
+        # Hidden from type checkers, which would let every name pass.
+
+        def __getattr__(cls, name: str) -> Any:
+            # Reached for `dtype` where TensorFlow is older than the dtype.
+            why = _LACKING.get(cls) if name == "dtype" else None
+            raise AttributeError(why or f"{cls!r} has no attribute {name!r}")
+
 
 class TType(metaclass=_DTypeMeta):
     """Base of the dtype classes, which are never instantiated."""
 
     dtype: ClassVar[tf.DType]
-    """The `tf.DType` that the class stands for."""
+    """The `tf.DType` that the class stands for.
 
-    def __init_subclass__(cls, *, name: str) -> None:
-        cls.dtype = tf.as_dtype(name)
-        DTYPES[name] = cls
+    Raises:
+        AttributeError: TensorFlow has it in newer versions only.
+    """
+
+    def __init_subclass__(cls, *, name: str, since: str | None = None) -> None:
+        """`since`: the TensorFlow that brought it, if it is newer than 2.18."""
+        try:
+            cls.dtype = tf.as_dtype(name)
+        except TypeError:
+            if since is None:
+                raise
+            _LACKING[cls] = (
+                f"TensorFlow {tf.__version__} has no dtype {name}, which TensorFlow "
+                f"{since} brought"
+            )
+        else:
+            DTYPES[name] = cls
 
 
 DTYPES: dict[str, type[TType]] = {}
-"""Every dtype class, by the name of its `tf.DType`."""
+"""Every dtype class that this TensorFlow has a dtype for, by the name of that."""
+
+_LACKING: dict[type, str] = {}
+"""The other classes, and what to say of them."""
 
 
 class TBfloat16(TType, name="bfloat16"):
@@ -49,7 +74,7 @@ class TFloat8E5m2(TType, name="float8_e5m2"):
     """8-bit float: 5 exponent bits, 2 of mantissa."""
 
 
-class TFloat8E5m2fnuz(TType, name="float8_e5m2fnuz"):
+class TFloat8E5m2fnuz(TType, name="float8_e5m2fnuz", since="2.19"):
     """8-bit float: 5 exponent bits, 2 of mantissa, no infinity, no negative zero."""
 
 
@@ -57,15 +82,15 @@ class TFloat8E4m3fn(TType, name="float8_e4m3fn"):
     """8-bit float: 4 exponent bits, 3 of mantissa, no infinity."""
 
 
-class TFloat8E4m3fnuz(TType, name="float8_e4m3fnuz"):
+class TFloat8E4m3fnuz(TType, name="float8_e4m3fnuz", since="2.19"):
     """8-bit float: 4 exponent bits, 3 of mantissa, no infinity, no negative zero."""
 
 
-class TFloat8E4m3b11fnuz(TType, name="float8_e4m3b11fnuz"):
+class TFloat8E4m3b11fnuz(TType, name="float8_e4m3b11fnuz", since="2.19"):
     """`TFloat8E4m3fnuz` with an exponent bias of 11."""
 
 
-class TFloat4E2m1fn(TType, name="float4_e2m1fn"):
+class TFloat4E2m1fn(TType, name="float4_e2m1fn", since="2.21"):
     """4-bit float: 2 exponent bits, 1 of mantissa, no infinity."""
 
 
@@ -77,7 +102,7 @@ class TComplex128(TType, name="complex128"):
     """A pair of float64."""
 
 
-class TInt2(TType, name="int2"):
+class TInt2(TType, name="int2", since="2.20"):
     """2-bit signed integer."""
 
 
@@ -101,7 +126,7 @@ class TInt64(TType, name="int64"):
     """64-bit signed integer."""
 
 
-class TUint2(TType, name="uint2"):
+class TUint2(TType, name="uint2", since="2.20"):
     """2-bit unsigned integer."""
 
 
@@ -205,6 +230,8 @@ def as_dtype(value: type[TType] | DTypeLike) -> tf.DType:
         return _BY_ID[id(value)]
     except KeyError:
         pass
+    if isinstance(value, _DTypeMeta) and value in _LACKING:
+        raise TypeError(_LACKING[value])
     try:
         return tf.as_dtype(cast(str, value)).base_dtype
     except TypeError:

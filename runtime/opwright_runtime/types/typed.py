@@ -30,8 +30,10 @@ def typed(tensor: object, dtype: type[T]) -> Output[T]:
     """
     try:
         wanted = dtype.dtype.name
-    except AttributeError:
+    except AttributeError as error:
         allowed = "the class of a dtype, such as TFloat32"
+        if isinstance(dtype, type) and issubclass(dtype, TType):
+            allowed = f"a dtype that there is ({error})"
         raise bad_argument(OpInputError, "typed", "dtype", dtype, allowed) from None
     allowed = f"a tensor of {wanted}"
     if not hasattr(tensor, "dtype") or isinstance(tensor, (type, tf.TypeSpec)):

@@ -13,7 +13,6 @@
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 #include "tensorflow/core/framework/op.h"
-#include "xla/hlo/builder/lib/constants.h"
 #include "xla/shape_util.h"
 
 namespace opwright::rnn {

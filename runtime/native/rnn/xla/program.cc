@@ -6,9 +6,6 @@
 #include <vector>
 
 #include "rnn/layout.h"
-#include "xla/hlo/builder/lib/arithmetic.h"
-#include "xla/hlo/builder/lib/constants.h"
-#include "xla/hlo/builder/lib/loops.h"
 #include "xla/shape_util.h"
 
 namespace opwright::rnn {

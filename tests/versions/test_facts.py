@@ -1,0 +1,89 @@
+"""What opdefs and dtypes say of versions is what the TensorFlow that runs has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import tensorflow as tf
+
+import opwright
+from opwright_codegen import importer, registry, since
+from opwright_codegen.model import Op
+from opwright_runtime import types
+from support.places import OPDEFS
+
+MINOR = ".".join(tf.__version__.split(".")[:2])
+INSTALLED = {op_def.name: op_def for op_def in registry.installed()}
+
+
+def later(version: str | None) -> bool:
+    """Whether `version` comes after the TensorFlow that runs."""
+    if version is None:
+        return False
+    return tuple(map(int, version.split("."))) > tuple(map(int, MINOR.split(".")))
+
+
+@pytest.fixture(scope="module")
+def ops() -> list[Op]:
+    return importer.read(OPDEFS)
+
+
+def test_ops_are_there_since_when_they_say(ops: list[Op]) -> None:
+    wrong = [op.name for op in ops if later(op.since) == (op.name in INSTALLED)]
+    assert wrong == []
+
+
+def differences(ops: list[Op]) -> Iterator[str]:
+    for op in ops:
+        if op.name not in INSTALLED:
+            continue
+        there = {
+            a.name: a for a in registry.from_op_def(INSTALLED[op.name], "core").attrs
+        }
+        for attr in op.attrs:
+            if later(attr.since) == (attr.name in there):
+                yield f"{op.name}.{attr.name}"
+            allowed = there[attr.name].allowed if attr.name in there else None
+            for value in attr.allowed or () if allowed is not None else ():
+                if later(dict(attr.allowed_since).get(value)) == (value in allowed):
+                    yield f"{op.name}.{attr.name}={value}"
+
+
+def test_attrs_and_values_are_there_since_when_they_say(ops: list[Op]) -> None:
+    assert list(differences(ops)) == []
+
+
+def test_classes_say_the_same(ops: list[Op]) -> None:
+    newer = [op for op in ops if later(op.since)]
+    for op in newer:
+        words = re.escape(f"has no op {op.name}: TensorFlow {op.since} brought it")
+        with pytest.raises(opwright.OpUnknownError, match=words):
+            _ = opwright.op_class(op.name).op_def
+
+
+def test_dtypes_are_there_since_when_they_say() -> None:
+    """All classes can be imported; one that TensorFlow lacks says so."""
+    classes = {
+        getattr(opwright, name) for name in dir(opwright) if name.startswith("TF")
+    }
+    assert types.TFloat4E2m1fn in classes
+    assert ("float4_e2m1fn" in types.DTYPES) == (not later("2.21"))
+    assert ("int2" in types.DTYPES) == (not later("2.20"))
+    assert ("float8_e5m2fnuz" in types.DTYPES) == (not later("2.19"))
+    if later("2.21"):
+        with pytest.raises(TypeError, match=r"TensorFlow 2\.21 brought"):
+            types.as_dtype(types.TFloat4E2m1fn)
+
+
+def test_since_finds_what_it_found(ops: list[Op]) -> None:
+    """Of one version nothing is newer; of two, what the first lacks."""
+    op = next(op for op in ops if op.attrs)
+    bare = Op(op.name, op.group)
+    assert since.dated(op, [("1.0", {op.name: op})]) == op
+    dated = since.dated(
+        op, [("1.0", {}), ("1.1", {op.name: bare}), ("1.2", {op.name: op})]
+    )
+    assert dated.since == "1.1"
+    assert [attr.since for attr in dated.attrs] == ["1.2"] * len(op.attrs)

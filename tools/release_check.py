@@ -1,0 +1,235 @@
+"""Executes the checklist of a release on what lies in a folder: wheels and an sdist.
+
+    python tools/release_check.py dist [--python PATH ...]
+
+Each point is printed with what was found; the exit status is 1 if one does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from email.parser import Parser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+# What a system must have at most: the tag says it, auditwheel checks it.
+TAG = re.compile(r"opwright-(\d+\.\d+)\.(.+)-py3-none-(manylinux_\d+_\d+)_x86_64\.whl")
+
+
+class FailedError(Exception):
+    """A point of the list does not hold."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        *("--python", "-p"),
+        action="append",
+        help="an interpreter to try the wheels with (default: all of 3.10 to 3.13)",
+    )
+    options = parser.parse_args(arguments)
+    wheels = sorted(options.folder.glob("*.whl"))
+    pythons = options.python or list(_pythons())
+    points: list[tuple[str, Callable[[], str]]] = [
+        ("the tree is committed", tree),
+        ("CHANGELOG.md names the version", changelog),
+        ("generated/ is what opdefs/ say", generated),
+        ("metadata", lambda: metadata(options.folder)),
+        ("sdist builds", lambda: sdist(options.folder)),
+    ]
+    points += [(f"{wheel.name}: systems", _bind(systems, wheel)) for wheel in wheels]
+    points += [
+        (f"{wheel.name}: {python}", _bind(programs, wheel, python))
+        for wheel in wheels
+        for python in pythons
+    ]
+    failures = 0
+    for title, point in points:
+        try:
+            print(f"ok      {title}: {point()}", flush=True)
+        except FailedError as failed:
+            failures += 1
+            print(f"FAILED  {title}: {failed}", flush=True)
+    if not wheels:
+        failures += 1
+        print(f"FAILED  {options.folder} has no wheel; `make wheels` builds them")
+    return 1 if failures else 0
+
+
+def tree() -> str:
+    changed = run("git", "status", "--porcelain", cwd=ROOT).splitlines()
+    if changed:
+        raise FailedError(f"{len(changed)} files are not, as {changed[0].split()[-1]}")
+    return run("git", "rev-parse", "--short", "HEAD", cwd=ROOT).strip()
+
+
+def changelog() -> str:
+    version = own_version()
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    if version not in headings:
+        raise FailedError(f"it has {', '.join(headings)}, and no {version}")
+    return version
+
+
+def own_version() -> str:
+    text = (ROOT / "runtime/opwright_runtime/__init__.py").read_text()
+    (version,) = re.findall(r'^__version__ = "(.+)"$', text, re.M)
+    return str(version)
+
+
+def generated() -> str:
+    said = run(
+        sys.executable, "-m", "opwright_codegen", "generate", "--check", cwd=ROOT
+    )
+    return said.strip() or "yes"
+
+
+def metadata(folder: Path) -> str:
+    files = sorted(map(str, (*folder.glob("*.whl"), *folder.glob("*.tar.gz"))))
+    run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    for wheel in folder.glob("*.whl"):
+        found = TAG.fullmatch(wheel.name)
+        if found is None or found[2] != own_version():
+            raise FailedError(
+                f"{wheel.name} does not tell TensorFlow, version and system"
+            )
+        stamp = json.loads(_read(wheel, "opwright_runtime/_lib/libopwright.json"))
+        if not stamp["tensorflow"].startswith(f"{found[1]}."):
+            raise FailedError(f"{wheel.name} has kernels for {stamp['tensorflow']}")
+        wanted = Parser().parsestr(_metadata(wheel)).get_all("Requires-Dist") or []
+        (tensorflow,) = (one for one in wanted if one.startswith("tensorflow"))
+        if f">={found[1]}" not in tensorflow:
+            raise FailedError(f"{wheel.name} depends on {tensorflow}")
+    return f"twine check --strict passes {len(files)} files"
+
+
+def sdist(folder: Path) -> str:
+    """A wheel is built from it, which has no kernels."""
+    (path,) = folder.glob("*.tar.gz") or [None]
+    if path is None:
+        raise FailedError("there is none; `make sdist` builds it")
+    with tempfile.TemporaryDirectory() as out:
+        command = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps")
+        run(*command, "--wheel-dir", out, str(path))
+        (wheel,) = Path(out).iterdir()
+        return wheel.name
+
+
+def systems(wheel: Path) -> str:
+    said = run(sys.executable, "-m", "auditwheel", "show", str(wheel))
+    text = " ".join(said.split())
+    named = TAG.fullmatch(wheel.name)
+    if named is None or f'platform tag to "{named[3]}_x86_64"' not in text:
+        raise FailedError(text)
+    return named[3]
+
+
+def programs(wheel: Path, python: str) -> str:
+    """Installs a wheel where nothing else is, and runs its README's programs."""
+    name = TAG.fullmatch(wheel.name)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        run(python, "-m", "venv", str(home / "venv"), home=home)
+        inside = str(home / "venv/bin/python")
+        pip = (inside, "-m", "pip", "--quiet", "--disable-pip-version-check")
+        if name is not None:
+            wanted = f"tensorflow=={name[1]}.*"
+            try:
+                run(*pip, "download", "--no-deps", "-d", folder, wanted, home=home)
+            except FailedError as failed:
+                if "No matching distribution" in str(failed):
+                    return f"TensorFlow {name[1]} has no wheel for it"
+                raise
+        run(*pip, "install", f"{wheel.resolve()}[codegen]", home=home)
+        readme = Parser().parsestr(_metadata(wheel)).get_payload()
+        codes = re.findall(r"```python\n(.*?)```", str(readme), re.DOTALL)
+        for code in codes:
+            run(inside, "-c", code, home=home)
+        # It exits 1 if a program may break: another TensorFlow than opwright's.
+        command = str(home / "venv/bin/opwright-codegen")
+        run(command, *("diff", "installed", "opwright"), home=home, allowed=(0, 1))
+        versions = run(
+            inside,
+            "-c",
+            "import numpy, opwright, tensorflow as tf, google.protobuf as p;"
+            "from opwright_runtime import native; native.load();"
+            "print('TensorFlow', tf.__version__, 'NumPy', numpy.__version__,"
+            "'protobuf', p.__version__, 'kernels', native.isa())",
+            home=home,
+        )
+        return f"{len(codes)} programs of README run with {versions.strip()}"
+
+
+def run(
+    *command: str,
+    cwd: Path | None = None,
+    home: Path | None = None,
+    allowed: Sequence[int] = (0,),
+) -> str:
+    """What a command prints; where it may find nothing, with `home` and little else."""
+    environment = None
+    if home is not None:
+        kept = ("PATH", "LANG", "SSL_CERT_FILE", "TMPDIR")
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name in kept or name.startswith("PIP_")
+        }
+        environment |= {"HOME": str(home), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        command,
+        cwd=cwd or home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    if done.returncode not in allowed:
+        said = (done.stderr or done.stdout).strip()[-2000:]
+        raise FailedError(f"{' '.join(command[:4])} ...: {said}")
+    return done.stdout
+
+
+def _pythons() -> Iterator[str]:
+    """Of each version one that starts, from the path or pyenv."""
+    pyenv = Path.home() / ".pyenv" / "versions"
+    for version in PYTHONS:
+        found = [shutil.which(f"python{version}") or ""]
+        found += map(str, sorted(pyenv.glob(f"{version}.*/bin/python{version}")))
+        for path in filter(None, found):
+            if not subprocess.run([path, "-c", ""], capture_output=True).returncode:
+                yield path
+                break
+
+
+def _metadata(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+    return _read(wheel, name)
+
+
+def _read(wheel: Path, name: str) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        try:
+            return archive.read(name).decode()
+        except KeyError:
+            raise FailedError(f"{wheel.name} has no {name}") from None
+
+
+def _bind(point: Callable[..., str], *arguments: object) -> Callable[[], str]:
+    return lambda: point(*arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
