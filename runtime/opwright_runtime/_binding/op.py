@@ -47,6 +47,7 @@ class Op:
     OP_NAME: ClassVar[str]
     PYTHON_NAMES: ClassVar[Mapping[str, str]] = {}
     MESSAGES: ClassVar[Mapping[str, str]] = {}
+    SHAPES: ClassVar[Mapping[str, str]] = {}
     NATIVE: ClassVar[tuple[str, ...]] = ()
     Outputs: ClassVar[Any]
     Inputs: ClassVar[type[OpInputs]] = OpInputs
@@ -223,7 +224,7 @@ class Op:
         info = cls.__dict__.get("_cached_info")
         if info is None:
             info = opdef.op_info(
-                cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE
+                cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE, cls.SHAPES
             )
             cls._cached_info = info
         return info

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -59,6 +59,8 @@ class OpInfo:
     deprecated: Deprecation | None
     native: tuple[str, ...] = ()
     """Devices that opwright's own library has kernels for."""
+    shapes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Shapes of arguments by their OpDef's names, as `shapes.py` evaluates them."""
 
     @cached_property
     def required(self) -> tuple[AttrInfo, ...]:
@@ -136,6 +138,7 @@ def op_info(
     python_names: Mapping[str, str],
     messages: Mapping[str, str],
     native: tuple[str, ...],
+    shapes: Mapping[str, str],
 ) -> OpInfo:
     """What the registry says of op `name`.
 
@@ -144,6 +147,7 @@ def op_info(
         python_names: names that differ in Python, by the OpDef's.
         messages: attrs that are serialized messages, with the messages' full names.
         native: devices that opwright's own library has kernels for.
+        shapes: of arguments, as `shapes.py` evaluates them.
 
     Raises:
         OpUnknownError: it says nothing.
@@ -213,4 +217,5 @@ def op_info(
             else None
         ),
         native=native,
+        shapes=shapes,
     )
