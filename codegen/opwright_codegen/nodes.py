@@ -86,7 +86,7 @@ class Reader:
     def problem_within(self, node: yaml.Node, offset: int, message: str) -> None:
         """A problem at an offset in a text, as far as its style shows where that is."""
         mark, end = node.start_mark, node.end_mark
-        inside = {None: 0, "'": 1, '"': 1}.get(getattr(node, "style", None))
+        inside = {None: 0, "": 0, "'": 1, '"': 1}.get(getattr(node, "style", None))
         if inside is None or mark.line != end.line:
             inside, offset = 0, 0
         self.problem_at(mark.line + 1, mark.column + 1 + inside + offset, message)
