@@ -305,13 +305,17 @@ class _OpReader(Reader):
             return None
         found = []
         for name in table:
-            values = table.take(name, self.many(self.plain), needed=True)
+            values = table.take(name, self.values, needed=True)
             found.append((name, values or ()))
         return tuple(found)
 
+    def values(self, node: yaml.Node, what: str) -> tuple[Plain, ...] | None:
+        # mypy joins the members of the union to object.
+        return cast("tuple[Plain, ...] | None", self.many(self.plain)(node, what))
+
     def plain(self, node: yaml.Node, what: str) -> Plain | None:
         if isinstance(node, yaml.SequenceNode):
-            return self.many(self.plain)(node, what)
+            return self.values(node, what)
         kind = str(node.tag).rpartition(":")[2]
         read: Callable[[yaml.Node, str], Plain | None] = {
             "int": self.integer,

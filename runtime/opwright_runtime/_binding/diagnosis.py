@@ -526,11 +526,11 @@ class _Call:
 
     def _facts(self) -> shapes.Facts:
         """What shapes depend on beside the shapes of inputs."""
-        attrs: dict[str, Any] = {}
+        attrs: dict[str, object] = {}
         for attr in self.info.attrs:
             value = self.attrs.get(attr.name, attr.default)
             attrs[attr.name] = None if value is None else _plain(attr.kind, value)
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for arg, given in zip(self.info.inputs, self.inputs, strict=True):
             if arg.count is not None:
                 attrs[arg.count] = len(given)
@@ -598,39 +598,38 @@ def _parts(value: Any) -> str:
 _SHAPES_REFUSED = (tf.errors.InvalidArgumentError, ValueError)
 
 
-def _sizes(value: Any) -> tuple[int | None, ...] | None:
+def _sizes(value: object) -> tuple[int | None, ...] | None:
     """The shape of what was given for an input; None if it is not known."""
-    if isinstance(value, TensorType):
-        return None if value.shape.rank is None else tuple(value.shape.as_list())
     try:
-        return np.shape(value)
+        shape = getattr(value, "shape", None)
+        shape = np.asarray(value).shape if shape is None else shape
+        return tuple(tf.TensorShape(shape).as_list())
     except (TypeError, ValueError):
         return None
 
 
-def _integers(value: Any) -> Any:
+def _integers(value: object) -> object:
     """The integers that were given for an input, or None."""
     try:
-        array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+        array = np.asarray(value)
     except Exception:
         return None
     return _nested(array.tolist()) if array.dtype.kind in "iu" else None
 
 
-def _nested(value: Any) -> Any:
+def _nested(value: object) -> object:
     return tuple(map(_nested, value)) if isinstance(value, list) else value
 
 
-def _plain(kind: str, value: Any) -> Any:
+def _plain(kind: str, value: object) -> object:
     """An attr as shapes know it; None if it is of no use to them."""
+    if isinstance(value, (list, tuple)) and kind.startswith("list("):
+        element = kind.removeprefix("list(").removesuffix(")")
+        return tuple(_plain(element, one) for one in value)
     try:
         value = attr_values.normalised(kind, value)
     except attr_values.BadValueError:
         return None
-    if isinstance(value, (list, tuple)):
-        return tuple(
-            _plain(kind.removeprefix("list(").removesuffix(")"), one) for one in value
-        )
     if isinstance(value, tf.TensorShape):
         return None if value.rank is None else tuple(value.as_list())
     if isinstance(value, tf.DType):

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeGuard
 
 #: None: a size that is not known.
 Size: TypeAlias = "int | None"
 #: An ellipsis stands for any number of sizes that are not known.
 Row: TypeAlias = "tuple[int | EllipsisType | None, ...]"
+
+#: What a tensor's size has to be: an expression, or the size itself.
+Wanted: TypeAlias = "ast.expr | int | EllipsisType | None"
 
 ANY: Row = (...,)
 
@@ -74,9 +77,9 @@ class Facts:
             list has its own of.
     """
 
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
-    sizes: dict[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict)
+    sizes: dict[str, object] = field(default_factory=dict)
     #: Where a size was read: of which tensor, at which axis.
     origins: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
 
@@ -162,11 +165,11 @@ def fits(actual: Row, row: Row) -> bool:
 
 
 @cache
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _called(node: Any, name: str) -> bool:
+def _called(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -174,7 +177,7 @@ def _called(node: Any, name: str) -> bool:
     )
 
 
-def _bound(sizes: Mapping[str, Any]) -> int:
+def _bound(sizes: Mapping[str, object]) -> int:
     return sum(len(v) if isinstance(v, dict) else 1 for v in sizes.values())
 
 
@@ -191,7 +194,7 @@ class _Evaluation:
 
     # Shapes.
 
-    def options(self, node: Any) -> Iterator[Any]:
+    def options(self, node: ast.expr) -> Iterator[ast.Tuple]:
         """The rows that a shape may be."""
         if _called(node, "where") or _called(node, "of"):
             yield from self.options(node.args[0])
@@ -205,16 +208,17 @@ class _Evaluation:
             if not known:
                 yield from self.options(node.orelse)
         else:
+            assert isinstance(node, ast.Tuple)
             yield node
 
-    def hold(self, node: Any) -> None:
+    def hold(self, node: ast.expr) -> None:
         """Raises MisfitError if a condition is known not to hold."""
         if _called(node, "where"):
             found = self.value(node.args[1])
             if found is not None and not found:
                 raise MisfitError(f"{ast.unparse(node.args[1])} does not hold")
 
-    def tuple_row(self, node: Any) -> Row:
+    def tuple_row(self, node: ast.Tuple) -> Row:
         row: list[int | EllipsisType | None] = []
         for element in node.elts:
             if isinstance(element, ast.Starred):
@@ -236,7 +240,7 @@ class _Evaluation:
 
     # Values of any kind.
 
-    def value(self, node: ast.expr) -> Any:
+    def value(self, node: ast.expr) -> object:
         """A value for conditions; None if it is not known."""
         if isinstance(node, ast.Constant):
             return node.value
@@ -252,16 +256,14 @@ class _Evaluation:
         if isinstance(node, ast.Compare):
             return self.compared(node)
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
-            row = self.row(node)
-            return None if None in row or ... in row else row
+            return _known(self.row(node))
         if any(_called(node, name) for name in _ROWS):
-            row = self.row(node)
-            return None if None in row or ... in row else row
+            return _known(self.row(node))
         if isinstance(node, ast.Subscript):
             return self.part(node)
         return self.size(node)
 
-    def both(self, node: ast.BoolOp) -> Any:
+    def both(self, node: ast.BoolOp) -> bool | None:
         decides = isinstance(node.op, ast.Or)
         found = [self.value(each) for each in node.values]
         if any(one is not None and bool(one) is decides for one in found):
@@ -279,7 +281,7 @@ class _Evaluation:
             left = right
         return True
 
-    def named(self, name: str) -> Any:
+    def named(self, name: str) -> object:
         if name == "i":
             return self.index
         if name in self.facts.attrs:
@@ -288,7 +290,7 @@ class _Evaluation:
             return self.facts.values[name]
         return self.facts.sizes.get(name)
 
-    def part(self, node: ast.Subscript) -> Any:
+    def part(self, node: ast.Subscript) -> object:
         """An element of a list."""
         if isinstance(node.value, ast.Name):
             whole = self.named(node.value.id)
@@ -315,7 +317,7 @@ class _Evaluation:
 
     def size(self, node: ast.expr) -> Size:
         if isinstance(node, ast.Constant):
-            return int(node.value)  # type: ignore[arg-type]
+            return _integer(node.value)
         if isinstance(node, ast.Name):
             found = self.named(node.id) if node.id != "_" else None
             return _integer(found)
@@ -334,25 +336,25 @@ class _Evaluation:
                 raise MisfitError(f"{ast.unparse(node.right)} is 0")
             return int(_ARITHMETIC[type(node.op)](left, right))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            name = node.func.id
-            if name in ("len", "sum", "prod"):
-                row = self.row(node.args[0])
-                if ... in row or (name != "len" and None in row):
-                    return None
-                return {"len": len, "sum": sum, "prod": math.prod}[name](row)  # type: ignore[operator, no-any-return]
-            if name == "window":
-                return self.window(*node.args)
-            sizes = [self.size(argument) for argument in node.args]
-            if None in sizes:
-                return None
-            left, right = sizes
-            assert left is not None and right is not None
-            if name == "ceildiv":
-                if right == 0:
-                    raise MisfitError(f"{ast.unparse(node.args[1])} is 0")
-                return -(-left // right)
-            return {"min": min, "max": max}[name](left, right)
+            return self.called(node.func.id, node.args)
         return None
+
+    def called(self, name: str, arguments: list[ast.expr]) -> Size:
+        """What a function gives that gives one size."""
+        if name == "window":
+            return self.window(*arguments)
+        if name in _OF_ROWS:
+            row = self.row(arguments[0])
+            if name == "len":
+                return None if ... in row else len(row)
+            known = _known(row)
+            return None if known is None else _OF_ROWS[name](known)
+        left, right = map(self.size, arguments)
+        if left is None or right is None:
+            return None
+        if name == "ceildiv" and right == 0:
+            raise MisfitError(f"{ast.unparse(arguments[1])} is 0")
+        return _OF_SIZES[name](left, right)
 
     def window(
         self,
@@ -403,7 +405,7 @@ class _Evaluation:
         assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         return _ROWS[node.func.id](self, *node.args)
 
-    def as_row(self, found: Any) -> Row:
+    def as_row(self, found: object) -> Row:
         if isinstance(found, dict):
             ordered = [found[key] for key in sorted(found)]
             return tuple(ordered)
@@ -425,13 +427,11 @@ class _Evaluation:
         for sizes in zip(
             *((1,) * (rank - len(row)) + row for row in rows), strict=True
         ):
-            known = {size for size in sizes if size not in (1, None)}
+            known = {size for size in sizes if isinstance(size, int) and size != 1}
             if len(known) > 1:
                 words = " and ".join(str(row) for row in rows)
                 raise MisfitError(f"{words} do not broadcast")
-            result.append(
-                known.pop() if known else (None if None in sizes else 1)  # type: ignore[arg-type]
-            )
+            result.append(known.pop() if known else (None if None in sizes else 1))
         return tuple(result)
 
     def dims(self, count: ast.expr) -> Row:
@@ -540,7 +540,7 @@ class _Evaluation:
                 f"{ast.unparse(paddings_)} has {len(paddings)}, not {words}"
             )
         return tuple(
-            None if size is None else size + sum(pair)  # type: ignore[operator]
+            size + sum(pair) if isinstance(size, int) else size
             for size, pair in zip(row, paddings, strict=True)
         )
 
@@ -554,7 +554,7 @@ class _Evaluation:
             words = _count(len(row), "dimension")
             raise MisfitError(f"{ast.unparse(times_)} has {len(times)}, not {words}")
         return tuple(
-            None if size is None else size * count  # type: ignore[operator]
+            size * count if isinstance(size, int) else size
             for size, count in zip(row, times, strict=True)
         )
 
@@ -565,7 +565,7 @@ class _Evaluation:
             return self.row(sizes_)
         if ... in row or None in row:
             return self.as_row(sizes)
-        total = math.prod(row)  # type: ignore[arg-type]
+        total = math.prod(size for size in row if isinstance(size, int))
         known = math.prod(size for size in sizes if size >= 0)
         if sizes.count(-1) == 1 and known:
             if total % known:
@@ -577,7 +577,7 @@ class _Evaluation:
 
     # From shapes to sizes.
 
-    def match(self, node: Any, tensor: Tensor) -> None:
+    def match(self, node: ast.expr, tensor: Tensor) -> None:
         """Binds what `tensor` says of the sizes in `node`."""
         options = list(self.options(node))
         refused: MisfitError | None = None
@@ -604,7 +604,9 @@ class _Evaluation:
             raise MismatchError(tensor, None, f"; it must be {forms}")
         raise refused
 
-    def ambiguous(self, options: list[Any], taken: Any, tensor: Tensor) -> bool:
+    def ambiguous(
+        self, options: list[ast.Tuple], taken: ast.Tuple, tensor: Tensor
+    ) -> bool:
         """Whether a condition is open, so that another form would fit as well."""
         for option in options:
             if option is taken:
@@ -618,7 +620,7 @@ class _Evaluation:
             return True
         return False
 
-    def match_row(self, node: Any, tensor: Tensor) -> None:
+    def match_row(self, node: ast.Tuple, tensor: Tensor) -> None:
         items = [self.item(element) for element in node.elts]
         opens = [at for at, item in enumerate(items) if item is None]
         sure = sum(len(item) for item in items if item is not None)
@@ -639,7 +641,7 @@ class _Evaluation:
                 self.bind_row(element.value, tensor.sizes[at : at + length])
             at += length
 
-    def item(self, element: ast.expr) -> Sequence[Any] | None:
+    def item(self, element: ast.expr) -> Sequence[Wanted] | None:
         """What a part of a row stands for: expressions or sizes; None: any number."""
         if isinstance(element, ast.Starred):
             row = self.row(element.value)
@@ -652,29 +654,32 @@ class _Evaluation:
         """Binds a row that is not known."""
         if isinstance(node, ast.Name) and self.is_symbol(node.id):
             self.facts.sizes[node.id] = sizes
-        elif self.is_indexed(node):
-            assert isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
-            self.facts.sizes.setdefault(node.value.id, {})[self.index] = sizes
+        else:
+            self.bind_own(node, sizes)
+
+    def bind_own(self, node: ast.expr, found: object) -> bool:
+        """Binds `n[i]`, of which a list has one a tensor; whether `node` is such."""
+        if not (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.value, ast.Name)
+            and isinstance(node.slice, ast.Name)
+            and node.slice.id == "i"
+            and self.is_symbol(node.value.id)
+        ):
+            return False
+        several = self.facts.sizes.setdefault(node.value.id, {})
+        assert isinstance(several, dict)
+        several[self.index] = found
+        return True
 
     def is_symbol(self, name: str) -> bool:
         facts = self.facts
         known = name in facts.attrs or name in facts.values
         return not known and name not in ("_", "i")
 
-    def is_indexed(self, node: ast.expr) -> bool:
-        return (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.value, ast.Name)
-            and isinstance(node.slice, ast.Name)
-            and node.slice.id == "i"
-            and self.is_symbol(node.value.id)
-        )
-
-    def bind(self, wanted: Any, tensor: Tensor, at: int, element: ast.expr) -> None:
+    def bind(self, wanted: Wanted, tensor: Tensor, at: int, element: ast.expr) -> None:
         size = tensor.sizes[at]
-        if size is None:
-            return
-        if wanted is None:
+        if size is None or wanted is None or wanted is ...:
             return
         if isinstance(wanted, int):
             if wanted != size:
@@ -690,9 +695,7 @@ class _Evaluation:
             if self.is_symbol(wanted.id):
                 self.facts.sizes[wanted.id] = size
                 self.facts.origins[wanted.id] = tensor, at
-        elif self.is_indexed(wanted):
-            self.facts.sizes.setdefault(wanted.value.id, {})[self.index] = size
-        else:
+        elif not self.bind_own(wanted, size):
             self.solve(wanted, tensor, at, size)
 
     def solve(self, node: ast.expr, tensor: Tensor, at: int, size: int) -> None:
@@ -740,13 +743,24 @@ class _Evaluation:
         return f", not {known} ({text})"
 
 
-def _integer(found: Any) -> int | None:
+def _integer(found: object) -> int | None:
     if isinstance(found, tuple) and len(found) == 1:
         (found,) = found
     return found if isinstance(found, int) else None
 
 
-def _written(node: Any) -> str:
+def _number(found: object) -> float:
+    assert isinstance(found, (int, float))
+    return found
+
+
+def _known(row: Row) -> tuple[int, ...] | None:
+    """The sizes of a row of which all are known."""
+    sizes = tuple(size for size in row if isinstance(size, int))
+    return sizes if len(sizes) == len(row) else None
+
+
+def _written(node: ast.Tuple) -> str:
     """A row as the notation has it."""
     words = [
         (
@@ -766,15 +780,25 @@ _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_COMPARED: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda one, several: one in several,
-    ast.NotIn: lambda one, several: one not in several,
+_OF_ROWS: Mapping[str, Callable[[Sequence[int]], int]] = {
+    "len": len,
+    "sum": sum,
+    "prod": math.prod,
+}
+_OF_SIZES: Mapping[str, Callable[[int, int], int]] = {
+    "min": min,
+    "max": max,
+    "ceildiv": lambda one, other: -(-one // other),
+}
+_COMPARED: Mapping[type, Callable[[object, object], bool]] = {
+    ast.Eq: lambda one, other: one == other,
+    ast.NotEq: lambda one, other: one != other,
+    ast.Lt: lambda one, other: _number(one) < _number(other),
+    ast.LtE: lambda one, other: _number(one) <= _number(other),
+    ast.Gt: lambda one, other: _number(one) > _number(other),
+    ast.GtE: lambda one, other: _number(one) >= _number(other),
+    ast.In: lambda one, several: isinstance(several, tuple) and one in several,
+    ast.NotIn: lambda one, several: isinstance(several, tuple) and one not in several,
 }
 _ROWS: Mapping[str, Callable[..., Row]] = {
     name: getattr(_Evaluation, name)
@@ -783,6 +807,4 @@ _ROWS: Mapping[str, Callable[..., Row]] = {
         *("permute", "pad", "tile", "reshape"),
     )
 }
-_FUNCTIONS = frozenset(
-    {*_ROWS, "len", "sum", "prod", "min", "max", "ceildiv", "window"}
-)
+_FUNCTIONS = frozenset({*_ROWS, *_OF_ROWS, *_OF_SIZES, "window"})
