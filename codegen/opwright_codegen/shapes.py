@@ -215,6 +215,10 @@ class _Scope:
         known = self.symbols.get(name)
         return known is not None and known.indexed
 
+    def is_rows(self, name: str) -> bool:
+        """Whether `name` is an attr that is a list of shapes."""
+        return str(self.kinds.get(name)) == "list(shape)"
+
     def is_symbol(self, name: str) -> bool:
         is_value = name in self.inputs and not self._names_itself(name)
         return name not in self.kinds and not is_value
@@ -308,13 +312,13 @@ class _Parser:
             return word
         if word.startswith("*"):
             checked = self.checked(word[1:], offset + 1, Kind.ROW)
-            return f"*{ast.unparse(checked)}"
+            return _starred(checked)
         node = self.parsed(word, offset)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             signature = FUNCTIONS.get(node.func.id)
             if signature is not None and signature[1] is Kind.ROW:
                 self.expect(node, offset, Kind.ROW)
-                return f"*{ast.unparse(node)}"
+                return _starred(node)
         self.expect(node, offset, Kind.SIZE)
         return ast.unparse(node)
 
@@ -410,6 +414,12 @@ class _Parser:
             for value in (node.left, *node.comparators):
                 self.operand(value, start)
             return Kind.FLAG
+        elif isinstance(node, ast.IfExp):
+            self.expect(node.test, start, Kind.FLAG)
+            result = Kind.ROW if wanted is Kind.ROW else Kind.SIZE
+            self.expect(node.body, start, result)
+            self.expect(node.orelse, start, result)
+            return result
         elif isinstance(node, ast.Subscript):
             return self.subscript(node, start, wanted)
         elif isinstance(node, ast.Call):
@@ -480,8 +490,15 @@ class _Parser:
             message = f"{name} takes {least} arguments, not {len(node.args)}"
             raise ShapeError(offset, message)
         for argument, kind in zip(node.args, kinds, strict=False):
-            self.expect(argument, start, kind)
+            is_list = isinstance(argument, ast.Name) and self.scope.is_rows(argument.id)
+            self.expect(
+                argument, start, Kind.FLAG if name == "len" and is_list else kind
+            )
         return result
+
+
+def _starred(node: ast.expr) -> str:
+    return ast.unparse(ast.Starred(node, ast.Load()))
 
 
 def _sizes(text: str) -> str:

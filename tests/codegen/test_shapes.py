@@ -74,6 +74,8 @@ def op(**given: str) -> Op:
         ("n strides[0] *shape *shapes[0]", "(n, strides[0], *shape, *shapes[0])"),
         ("insert(x, block, 1) n", "(*insert(x, block, 1), n)"),
         ("*x[1:] max(n, 2)", "(*x[1:], max(n, 2))"),
+        ("n*(1 if flip else 2)", "(n * (1 if flip else 2),)"),
+        ("len(shapes) *(x if flip else y)", "(len(shapes), *(x if flip else y))"),
         ("*size size[0]", "(*size, size[0])"),
         ("window(n, 3, strides[0], format)", "(window(n, 3, strides[0], format),)"),
     ],

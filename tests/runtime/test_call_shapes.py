@@ -72,6 +72,9 @@ def facts(**known: Any) -> Facts:
         ("(window(n, k, 1, pad, 2),)", {"n": 7, "k": 3, "Pad": "VALID"}, (3,)),
         ("(window(n, k, 1, pad),)", {"n": 7, "k": 3, "Pad": "EXPLICIT"}, (None,)),
         ("(max(ceildiv(n, 2), 3),)", {"n": 9}, (5,)),
+        ("(n * (1 if flag else 2),)", {"n": 9, "Flag": False}, (18,)),
+        ("(n * (1 if flag else 2),)", {"n": 9, "Flag": None}, (None,)),
+        ("(*(x if flag else y),)", {"x": (1,), "y": (2,), "Flag": False}, (2,)),
     ],
 )  # fmt: skip
 def test_comes_out(text: str, known: dict[str, Any], expected: object) -> None:

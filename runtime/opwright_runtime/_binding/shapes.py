@@ -255,6 +255,9 @@ class _Evaluation:
             return None if known is None else not known
         if isinstance(node, ast.Compare):
             return self.compared(node)
+        if isinstance(node, ast.IfExp):
+            chosen = self.chosen(node)
+            return None if chosen is None else self.value(chosen)
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
             return _known(self.row(node))
         if any(_called(node, name) for name in _ROWS):
@@ -280,6 +283,11 @@ class _Evaluation:
                 return False
             left = right
         return True
+
+    def chosen(self, node: ast.IfExp) -> ast.expr | None:
+        """The side that a condition chooses; None if it is not known."""
+        known = self.value(node.test)
+        return None if known is None else node.body if known else node.orelse
 
     def named(self, name: str) -> object:
         if name == "i":
@@ -335,6 +343,9 @@ class _Evaluation:
             if right == 0 and not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
                 raise MisfitError(f"{ast.unparse(node.right)} is 0")
             return int(_ARITHMETIC[type(node.op)](left, right))
+        if isinstance(node, ast.IfExp):
+            chosen = self.chosen(node)
+            return None if chosen is None else self.size(chosen)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self.called(node.func.id, node.args)
         return None
@@ -402,6 +413,9 @@ class _Evaluation:
             return whole[slice(*bounds)]
         if isinstance(node, ast.Subscript):
             return self.as_row(self.part(node))
+        if isinstance(node, ast.IfExp):
+            chosen = self.chosen(node)
+            return ANY if chosen is None else self.row(chosen)
         assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         return _ROWS[node.func.id](self, *node.args)
 
